@@ -279,8 +279,14 @@ kinds! {
     Restored => Rollback, "the server was put back to an earlier state, and signs nothing more until its newest state is restored. Nothing was lost on this device; tell the operator";
     /// The server has another log than the device.
     OtherHistory => Fork, "the server says that this device's log is not its own. One of the two was shown another log: `bulla share compare` with another device finds out, and makes evidence";
+    /// The owners have begun the log again, and this device has not gone over.
+    OtherEpoch => Fork, "the owners have begun the log again after a fork: `bulla share follow VOLUME` goes over to it, or `bulla share follow VOLUME RULES` with the file of the owners if the server is another one";
+    /// The owners have signed two rules with one number.
+    OwnersFork => Fork, "the owners have signed two different rules, or somebody has their keys. Ask them which file counts, over a channel where you know them; a device follows the one that it knew first";
+    /// The directory of a server does not have the log that stands.
+    OtherStart => Fork, "this is the directory of another branch of the fork, or an older copy: accept the rules with the directory whose log the owners chose, which `bulla share recover` can choose with --at SIZE on a device that has seen it";
     /// The server signed a lie.
-    Convicted => Fork, "nothing more is written to this volume. Keep the evidence, show it to the other members (`bulla share check FILE` verifies it anywhere), and ask the owners for a new server";
+    Convicted => Fork, "nothing more is written to this volume. Keep the evidence, show it to the other members (`bulla share check FILE` verifies it anywhere), and ask an owner to go on: `bulla share recover VOLUME`";
     /// The server shows another log than the invitation names.
     OtherBeginning => Fork, "the server shows the inviter and this device two different logs. Tell the inviter: `bulla share compare` on his device";
     /// The key of this device is used elsewhere.
@@ -289,6 +295,8 @@ kinds! {
     BadPolicies => Integrity, "the policies are not those of this volume, or not the ones that the inviter knows: check the line of the invitation or the file, and who runs the server";
     /// The file with the genesis policy cannot be used.
     BadGenesis => Integrity, "name the file that `bulla share init --out GENESIS` wrote, copied whole";
+    /// The keys are not those of the volume's owners.
+    OwnerKey => WrongKey, "name the owner's key file of `bulla share init` with --owner-key FILE (`bulla key show FILE` shows its public key); several owners: repeat the flag";
     /// The key is not that of the volume's orderer.
     OrdererKey => WrongKey, "name the key file that `bulla orderer new` wrote for this volume with --orderer-key FILE; `bulla key show FILE` shows its public key";
     /// The server of a shared volume was put back.

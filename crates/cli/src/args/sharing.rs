@@ -54,6 +54,10 @@ pub enum ShareCommand {
     Compare(ShareCompare),
     /// Check a file of evidence: whether it convicts a server or a device, and of what
     Check(ShareCheck),
+    /// Go on after a fork: sign which log stands and who orders from then on; writes a file for the server and all members
+    Recover(ShareRecover),
+    /// Go over to the log that the owners let stand after a fork; what this device alone has comes back as copies
+    Follow(ShareFollow),
     /// Accept what a silent device wrote, as far as this device has seen it
     Accept(ShareDevice),
     /// Publish the files of a shared volume as the next version of a published volume
@@ -84,6 +88,8 @@ impl ShareCommand {
             ShareCommand::Beacon(_) => "share beacon",
             ShareCommand::Compare(_) => "share compare",
             ShareCommand::Check(_) => "share check",
+            ShareCommand::Recover(_) => "share recover",
+            ShareCommand::Follow(_) => "share follow",
             ShareCommand::Accept(_) => "share accept",
             ShareCommand::Export(_) => "share export",
             ShareCommand::Forget(_) => "share forget",
@@ -352,6 +358,52 @@ pub struct ShareCompare {
     pub volume: String,
     /// A file with the text that this command printed on the other device, or `-` for stdin [default: print the text]
     pub seen: Option<PathBuf>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share recover`.
+#[derive(Debug, Args)]
+pub struct ShareRecover {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The owner's key file, that of `bulla share init`; repeat it if the rules demand several owners
+    #[arg(long, value_name = "FILE", required = true)]
+    pub owner_key: Vec<PathBuf>,
+    /// How many entries and marks of this device's log stand [default: all that it has seen]
+    #[arg(long, value_name = "SIZE")]
+    pub at: Option<u64>,
+    /// The public key of another server, which orders from then on [default: the same key]
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub orderer: Option<PublicKey>,
+    /// Where devices find the server from then on: bulla://host[:port] [default: where it was]
+    #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
+    pub server: Option<ServerAddress>,
+    /// A text of `bulla share compare` on another device: tells whether that device has seen the log of this one; repeat it
+    #[arg(long, value_name = "FILE")]
+    pub seen: Vec<PathBuf>,
+    /// The file to write, for `bulla serve REPO --accept RULES` and `bulla share follow VOLUME RULES`
+    #[arg(long, value_name = "RULES")]
+    pub out: PathBuf,
+    /// Where the owner key's passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share follow`.
+#[derive(Debug, Args)]
+pub struct ShareFollow {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The file that `bulla share recover` wrote [default: ask the server]
+    pub rules: Option<PathBuf>,
+    /// Where the server is now: bulla://host[:port]
+    #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
+    pub server: Option<ServerAddress>,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::share::client::{Client, ClientError, Connection, Options, Phase, Sink, Stopped, Trouble};
+use ::share::client::{Client, ClientError, Connection, Phase, Sink, Stopped, Trouble};
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
@@ -19,6 +19,7 @@ use trust::shared::principal::{FileId, Name, Principal};
 
 use super::members::Membership;
 use super::places::{self, Address};
+use super::recovery::{self, Recovered};
 use crate::args::Waiting;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -38,6 +39,7 @@ pub struct Shared {
     home: Home,
     client: Client,
     deadline: Duration,
+    recovered: Recovered,
     /// Size of the prefix of the log whose files are read. None: the newest.
     pub(super) past: Option<u64>,
     /// An answer rests on what a silent device wrote.
@@ -78,7 +80,7 @@ impl Shared {
         config: &Config,
         home: Home,
         deadline: Option<Duration>,
-        wait: impl AsyncFnOnce(&Client, Instant) -> Outcome<()>,
+        wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
     ) -> Outcome<Shared> {
         let deadline = match deadline {
             Some(deadline) => deadline,
@@ -86,16 +88,14 @@ impl Shared {
         };
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
-        let client = session::run(&runtime, async {
-            let client = Client::start(&home, Options::default(), until).await?;
-            wait(&client, until).await?;
-            Ok(client)
-        })?;
+        let opening = recovery::open(&home, until, wait);
+        let (client, recovered) = session::run(&runtime, opening)?;
         Ok(Shared {
             runtime,
             home,
             client,
             deadline,
+            recovered,
             past: None,
             is_marked: AtomicBool::new(false),
             has_written: AtomicBool::new(false),
@@ -109,6 +109,7 @@ impl Shared {
 
     /// Ends the work: other devices can use what this one has written.
     pub fn close<T>(self, outcome: Outcome<T>, output: &mut Output) -> Outcome<T> {
+        self.recovered.tell(output);
         if self.is_marked.load(Ordering::Relaxed) {
             output.unattested();
         }
@@ -146,6 +147,11 @@ impl Shared {
             }
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// What became of this device while it was opened.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
     }
 
     /// The home.
@@ -371,7 +377,7 @@ async fn heard(client: &Client, until: Instant) {
 
 /// Waits until the server has let this device in, and the device has caught up. A refusal that time does not heal ends
 /// the wait at once. Without any answer the calls that follow say so.
-async fn reached(client: &Client, until: Instant) -> Outcome<()> {
+pub(super) async fn reached(client: &Client, until: Instant) -> Outcome<()> {
     loop {
         let view = client.view();
         let hopeless = match (&view.phase, &view.connection) {

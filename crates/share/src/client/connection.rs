@@ -30,6 +30,10 @@ pub enum Trouble {
     Restored,
     /// The server has another log than this device.
     OtherLog,
+    /// The owners have begun the volume's log again, as policies say that the server has shown: the device goes over.
+    Successor,
+    /// The server works in another epoch of the log.
+    OtherEpoch,
     /// The server gave an answer that does not fit.
     Unfit,
     /// The server refused something.

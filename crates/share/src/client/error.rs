@@ -30,6 +30,9 @@ pub enum ClientError {
     /// The engine has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
+    /// The device has gone over to another epoch of the log meanwhile. Start again.
+    #[error("this device has gone over to another epoch of the log meanwhile; try again")]
+    GoneOver,
     /// The client was closed.
     #[error("the volume was closed")]
     Closed,

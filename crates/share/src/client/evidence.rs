@@ -14,6 +14,7 @@ use trust::history::proof::Roots;
 use trust::shared::evidence::{
     Convicted, Evidence as Proved, Included, MAX_EVIDENCE_BYTES, Offence, verify,
 };
+use trust::shared::genesis::{Epoch, Policies};
 use trust::shared::note::SignedNote;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
@@ -26,6 +27,10 @@ use crate::roster::{OpsCodec, Product};
 use crate::scheme::{Leaf, Scheme};
 use crate::signed::Entry;
 
+/// Where evidence lies in a home.
+const EVIDENCE: &str = "evidence";
+/// Where that of closed epochs lies.
+const ARCHIVE: &str = "archive";
 /// Leaves of a block whose root [`Roots`] keeps.
 const BLOCK: usize = 256;
 /// Most files of evidence in a home. The first ones matter most.
@@ -36,7 +41,7 @@ const MAX_FILES: usize = 64;
 pub(super) struct Court {
     pub(super) directory: PathBuf,
     pub(super) volume: VolumeId,
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     /// From the genesis to the one that begins the epoch.
     pub(super) policies: Vec<Signed>,
 }
@@ -199,6 +204,54 @@ fn bytes_of(leaf: &Leaf<Product>) -> Bytes {
 }
 
 impl Court {
+    /// For the newest epoch of these policies. `signed`: the same ones.
+    pub(super) fn new(home: &Path, policies: &Policies, signed: Vec<Signed>) -> Court {
+        let epoch = *policies.newest_epoch();
+        let begins = |number: &u64| {
+            let policy = policies.chain().get(*number);
+            policy.is_some_and(|(policy, _)| policy.log_epoch() == epoch.number)
+        };
+        let first = (0..signed.len() as u64).find(begins).unwrap_or(0);
+        let mut signed = signed;
+        signed.truncate(usize::try_from(first.saturating_add(1)).unwrap_or(usize::MAX));
+        let court = Court {
+            directory: home.join(EVIDENCE),
+            volume: policies.chain().volume(),
+            epoch,
+            policies: signed,
+        };
+        court.archive();
+        court
+    }
+
+    /// Evidence of an epoch that is closed stops nobody any more, and is kept.
+    fn archive(&self) {
+        let Ok(files) = std::fs::read_dir(&self.directory) else {
+            return;
+        };
+        let archive = self.directory.join(ARCHIVE);
+        let is_closed = |path: &PathBuf| {
+            let verdict = read(path).and_then(|bytes| verify(&bytes).ok());
+            verdict.is_some_and(|verdict| {
+                verdict.volume == self.volume && verdict.epoch < self.epoch.number
+            })
+        };
+        let paths = files.take(MAX_FILES).filter_map(Result::ok);
+        for path in paths.map(|file| file.path()).filter(is_closed) {
+            let Some(name) = path.file_name() else {
+                continue;
+            };
+            let moved = private::create_directory(&archive)
+                .map_err(|e| e.to_string())
+                .and_then(|()| {
+                    std::fs::rename(&path, archive.join(name)).map_err(|e| e.to_string())
+                });
+            if let Err(error) = moved {
+                tracing::warn!(%error, "evidence of a closed epoch stays where it is");
+            }
+        }
+    }
+
     /// Makes a file of what the engine found, if it can be proved to others.
     pub(super) fn convict(
         &self,
@@ -208,10 +261,12 @@ impl Court {
     ) -> Stopped {
         let words = words(evidence);
         let offences = match (reply, evidence) {
-            (Some(reply), _) => offences(evidence, reply, disk),
+            (Some(reply), _) => offences(evidence, &self.epoch, reply, disk),
             // What the floor has needs no reply.
-            (None, Evidence::Form { note, .. }) => offences(evidence, &nothing(note, disk), disk),
-            (None, Evidence::Notes { .. }) => Vec::new(),
+            (None, Evidence::Form { note, .. }) => {
+                offences(evidence, &self.epoch, &nothing(note, disk), disk)
+            }
+            (None, Evidence::Notes { .. } | Evidence::Start { .. }) => Vec::new(),
         };
         let found = offences
             .into_iter()
@@ -233,13 +288,9 @@ impl Court {
     pub(super) fn convicted(&self) -> Option<Stopped> {
         let files = std::fs::read_dir(&self.directory).ok()?;
         let convicts = |path: PathBuf| {
-            let mut bytes = Vec::new();
-            let most = MAX_EVIDENCE_BYTES as u64 + 1;
-            let file = File::open(&path).ok()?;
-            file.take(most).read_to_end(&mut bytes).ok()?;
-            let verdict = verify(&bytes).ok()?;
+            let verdict = verify(&read(&path)?).ok()?;
             let is_orderer = matches!(verdict.convicted, Convicted::Orderer(_));
-            let is_ours = verdict.volume == self.volume && verdict.epoch == self.epoch;
+            let is_ours = verdict.volume == self.volume && verdict.epoch == self.epoch.number;
             (is_orderer && is_ours).then(|| Stopped::Convicted {
                 what: verdict.what.to_owned(),
                 evidence: Some(path),
@@ -254,7 +305,7 @@ impl Court {
         let accuses_device = matches!(offence, Offence::SignedTwice(_));
         let file = Proved {
             volume: self.volume,
-            epoch: self.epoch,
+            epoch: self.epoch.number,
             policies: match accuses_device {
                 true => Vec::new(),
                 false => self.policies.clone(),
@@ -279,12 +330,25 @@ impl Court {
     }
 }
 
+/// A file of evidence, as far as one may be long.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = MAX_EVIDENCE_BYTES as u64 + 1;
+    let file = File::open(path).ok()?;
+    file.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 fn count(directory: &Path) -> usize {
     std::fs::read_dir(directory).map_or(0, |files| files.take(MAX_FILES).count())
 }
 
 fn words(evidence: &Evidence<Product>) -> String {
     match evidence {
+        Evidence::Start { .. } => {
+            "its log does not begin with the prefix that the owners of the volume have named"
+                .to_owned()
+        }
         Evidence::Notes { .. } => "it shows this device another log than before".to_owned(),
         Evidence::Form {
             faults, malformed, ..
@@ -311,6 +375,7 @@ fn nothing(note: &SignedNote, disk: &Disk<OpsCodec>) -> Reply<Product> {
 /// Offences that may be proved, the likeliest first.
 fn offences(
     evidence: &Evidence<Product>,
+    epoch: &Epoch,
     reply: &Reply<Product>,
     disk: &Disk<OpsCodec>,
 ) -> Vec<Offence> {
@@ -322,6 +387,11 @@ fn offences(
     let new = reply.leaves.iter().map(Product::leaf_hash);
     let shown: Vec<[u8; 32]> = common.iter().copied().chain(new).collect();
     match evidence {
+        Evidence::Start { note, .. } => {
+            let proof = Proofs::new(shown).prefix(epoch.start.size, note.note().log.size);
+            let offence = proof.map(|proof| Offence::OtherStart { note: *note, proof });
+            offence.into_iter().collect()
+        }
         Evidence::Notes { mine, theirs, .. } => {
             let logs = [(mine, Proofs::new(own)), (theirs, Proofs::new(shown))];
             fork(logs).into_iter().collect()

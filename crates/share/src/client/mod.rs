@@ -13,6 +13,7 @@
 //! | `beacons` | devices that must write again and again |
 //! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
+//! | `lost` | what this device wrote and the log does not have after a fork |
 //! | `place` | the server's blocks for programs |
 //! | `start` | from a home to a running engine |
 //! | `evidence` | files that convict the server |
@@ -29,6 +30,7 @@ mod error;
 mod evidence;
 mod fetch;
 mod link;
+mod lost;
 mod neighbour;
 mod outbox;
 mod place;
@@ -37,8 +39,9 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use reader::Blocks;
@@ -49,6 +52,7 @@ use trust::Hasher;
 use trust::shared::genesis::Policies;
 use trust::shared::note::SignedNote;
 use trust::shared::principal::FileId;
+use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 use wire::shared::LinkOptions;
 
@@ -60,6 +64,9 @@ pub use beacons::BeaconStatus;
 pub use connection::{Connection, Lost, Trouble};
 use driver::Command;
 pub use error::{ClientError, Differing, Stopped};
+use link::Offered;
+pub use link::offered;
+pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
 pub use place::Sink;
 pub use status::{DeviceStatus, Phase, Status, View};
@@ -127,6 +134,9 @@ struct Inner {
     blocks: Arc<Blocks>,
     sink: Sink,
     hosting: Arc<Hosting>,
+    /// What this device knew of earlier epochs of the log, where something of it may be lost.
+    before: Vec<PathBuf>,
+    offered: Offered,
 }
 
 impl std::fmt::Debug for Client {
@@ -212,6 +222,13 @@ impl Client {
         };
         leave.answered = true;
         answer.unwrap_or(Err(ClientError::Closed))
+    }
+
+    /// Policies that the server has shown and that begin another epoch of the log, from the one after this client's
+    /// newest on. They are verified: the owners have signed them. [`Home::follow`](crate::home::Home::follow) takes them.
+    pub fn offered(&self) -> Option<Vec<Signed>> {
+        let offered = self.0.offered.lock();
+        offered.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The volume.

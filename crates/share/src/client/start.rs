@@ -1,5 +1,6 @@
 //! From a home to a running engine.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use super::core::{Core, Folding};
 use super::driver::Driver;
 use super::driver::Shown;
 use super::evidence::Court;
-use super::link::Server;
+use super::link::{Offered, Server};
 use super::neighbour::seat::{self, Plug, Seat};
 use super::place::{Place, Sink};
 use super::status::{Phase, View};
@@ -32,8 +33,6 @@ use crate::ledger::Ledger;
 use crate::prefixes::Recent;
 use crate::roster::Product;
 use crate::signed::{Signed, Source};
-
-const EVIDENCE: &str = "evidence";
 
 /// The system's randomness.
 struct Random;
@@ -64,28 +63,13 @@ impl Parts {
     /// Reads a home.
     pub(super) fn of(home: &Home, options: &Options) -> Result<Parts, ClientError> {
         let policies = home.policies()?;
-        let epoch = *policies.newest_epoch();
-        if epoch.start.size != 0 {
-            let why = "the log was begun again after a fork";
-            return Err(ClientError::Unsupported(why.to_owned()));
-        }
-        let scheme = Signed::new(
-            home.volume(),
-            epoch.number,
-            epoch.orderer,
-            home.key()?,
-            Arc::new(Random),
-        );
+        let scheme = Signed::of(&policies, home.key()?, Arc::new(Random));
         let roles = policies.roles();
+        let court = Court::new(home.directory(), &policies, home.signed_policies()?);
         Ok(Parts {
             shelf: Arc::new(Shelf::new(options.shelf_bytes)),
             scheme,
-            court: Court {
-                directory: home.directory().join(EVIDENCE),
-                volume: home.volume(),
-                epoch: epoch.number,
-                policies: home.signed_policies()?,
-            },
+            court,
             setup: Setup {
                 silence: roles.silence,
                 // Calls whose programs are gone stay until their entry has its place.
@@ -107,17 +91,24 @@ impl Parts {
         let files = Files::new(&self.policies, Arc::clone(&self.shelf));
         let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
         let ledger = Ledger::new(Recent::default(), files);
-        let opened = Disk::open(home.directory(), deadline, ledger)?;
+        let epoch = self.court.epoch.number;
+        let memory = home.memory(epoch);
+        let opened = Disk::open(&memory, deadline, ledger)?;
+        // Another process may have gone over while this one waited. Nothing is signed in an epoch that is closed.
+        if home.policies()?.newest_epoch().number != epoch {
+            return Err(ClientError::GoneOver);
+        }
+        let before = home.earlier_memories(epoch);
         let begins = home.begins().copied();
-        let begins = begins.filter(|begins| begins.epoch == self.court.epoch);
+        let begins = begins.filter(|begins| begins.epoch == epoch);
         Ok(Core::new(
             self.scheme,
             self.setup,
             (self.delays, self.folding),
             opened,
             self.shelf,
-            (self.court, Timekeeper::open(home.directory())),
-            begins,
+            (self.court, Timekeeper::open(&memory)),
+            (begins, before),
         ))
     }
 }
@@ -135,7 +126,8 @@ pub(super) fn server(
     Ok(Server {
         to,
         volume: home.volume(),
-        orderer: policies.newest_epoch().orderer,
+        policies: policies.clone(),
+        offered: Offered::default(),
         device: home.key()?,
         options: options.link.clone(),
     })
@@ -154,13 +146,17 @@ impl Client {
         options: Options,
         deadline: Instant,
     ) -> Result<Client, ClientError> {
-        let policies = home.policies()?;
         let seat = seat::take(home, &options, deadline).await?;
-        let view = match &seat {
-            Seat::Own { core, .. } => seen(core),
-            Seat::Guest(joined) => joined.view.clone(),
+        // What another process has, that process gives back and goes over with.
+        let (view, before, offered) = match &seat {
+            Seat::Own { core, offered, .. } => {
+                (seen(core), core.before().to_vec(), Arc::clone(offered))
+            }
+            Seat::Guest(joined) => (joined.view.clone(), Vec::new(), Offered::default()),
         };
-        let (client, plug) = Client::new(policies, home.server(), &options, view);
+        let policies = home.policies()?;
+        let epochs = (before, offered);
+        let (client, plug) = Client::new(policies, home.server(), &options, view, epochs);
         let engine = Arc::downgrade(&client.0);
         let hosting = Arc::clone(&client.0.hosting);
         let keeping = seat::keep(seat, plug, home.clone(), options, engine, hosting);
@@ -174,11 +170,12 @@ impl Client {
         core: Core,
         policies: Policies,
         shelf: Arc<Shelf>,
-        dial: Arc<dyn Dial>,
+        (dial, offered): (Arc<dyn Dial>, Offered),
         name: &str,
         options: &Options,
     ) -> Client {
-        let (client, plug) = Client::new(policies, name, options, seen(&core));
+        let epochs = (core.before().to_vec(), offered);
+        let (client, plug) = Client::new(policies, name, options, seen(&core), epochs);
         let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
         tokio::spawn(driver.run());
         client
@@ -190,6 +187,7 @@ impl Client {
         name: &str,
         options: &Options,
         view: View,
+        (before, offered): (Vec<PathBuf>, Offered),
     ) -> (Client, Plug) {
         let volume = policies.chain().volume();
         let hasher = policies.chain().hasher();
@@ -210,6 +208,8 @@ impl Client {
             hasher: hasher.clone(),
         };
         let client = Client(Arc::new(Inner {
+            before,
+            offered,
             volume,
             root: Fixed::new(volume, hasher.clone()).root,
             hasher,

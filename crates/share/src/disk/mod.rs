@@ -39,11 +39,11 @@ use crate::ledger::Ledger;
 use crate::scheme::Leaf;
 use crate::signed::{Codec, Signed};
 use crate::volume::Volume;
-pub use closed::Closed;
+pub use closed::{Closed, own_entries};
 use item::{Base, Item, Join};
 use leaves::Leaves;
 
-const JOURNAL: &str = "journal";
+pub(crate) const JOURNAL: &str = "journal";
 const LEAVES: &str = "leaves";
 /// Length of a journal that is replaced by a short one.
 const COMPACT_BYTES: u64 = 4 << 20;

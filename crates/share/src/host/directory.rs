@@ -7,7 +7,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use log::{Device as LogDevice, FileDevice, Key};
 use store::disk::{Disk, Local, Lock, io_error, read_file, replace_file};
 use store::{Repository, StoreError, format, names};
@@ -18,7 +17,7 @@ use trust::signatures::Signatures;
 use trust::statement::{Job, MAX_SIGNED_BYTES, Signed};
 use trust::volume_id::VolumeId;
 
-use super::HostError;
+use super::{HostError, epochs};
 use crate::blocks::Storage;
 
 /// The temporary log.
@@ -44,6 +43,9 @@ const SIGNATURES: usize = 64;
 
 /// What a server needs of its directory.
 pub(crate) struct Place {
+    /// The whole directory.
+    pub root: Arc<dyn Disk>,
+    /// The part of it with the log of the newest epoch: that of the first epoch is the directory itself.
     pub disk: Arc<dyn Disk>,
     pub ring: Arc<dyn LogDevice>,
     pub repository: Repository,
@@ -103,22 +105,37 @@ impl Place {
         let disk = Local::new(dir);
         let lock = take_lock(&disk)?;
         let ring = FileDevice::open(&dir.join(RING)).map_err(|e| io_error(&disk, RING, e))?;
-        Ok(Place {
-            repository: Repository::open(dir.join(BLOCKS))?,
-            disk: Arc::new(disk),
-            ring: Arc::new(ring),
-            _lock: Some(lock),
-        })
+        let repository = Repository::open(dir.join(BLOCKS))?;
+        Place::of(Arc::new(disk), Arc::new(ring), repository, Some(lock))
+    }
+
+    /// What a server needs of these disks.
+    pub fn of(
+        root: Arc<dyn Disk>,
+        ring: Arc<dyn LogDevice>,
+        repository: Repository,
+        lock: Option<Lock>,
+    ) -> Result<Place, HostError> {
+        let mut place = Place {
+            disk: Arc::clone(&root),
+            root,
+            ring,
+            repository,
+            _lock: lock,
+        };
+        let (policies, _) = place.policies()?;
+        place.disk = epochs::disk(&place.root, policies.newest_epoch().number);
+        Ok(place)
     }
 
     /// The verified policies, and their bytes.
-    pub fn policies(&self) -> Result<(Policies, Vec<Bytes>), HostError> {
+    pub fn policies(&self) -> Result<(Policies, Vec<Signed>), HostError> {
         let mut signatures = Signatures::new(SIGNATURES);
         let mut all = Vec::new();
         let mut verified: Option<Policies> = None;
         for number in 0..MAX_POLICIES {
             let name = names::policy(number);
-            let Some(bytes) = read_file(&*self.disk, &name, MAX_SIGNED_BYTES)? else {
+            let Some(bytes) = read_file(&*self.root, &name, MAX_SIGNED_BYTES)? else {
                 break;
             };
             let signed = Signed::from_bytes_of(Job::Shared, &bytes).map_err(HostError::Policy)?;
@@ -130,9 +147,9 @@ impl Place {
                     chain
                 }
             });
-            all.push(bytes);
+            all.push(signed);
         }
-        let missing = || store::disk::damaged(&*self.disk, &names::policy(0), "is missing");
+        let missing = || store::disk::damaged(&*self.root, &names::policy(0), "is missing");
         Ok((verified.ok_or_else(missing)?, all))
     }
 

@@ -145,6 +145,11 @@ impl Session {
 
     fn take(&self, request: &Request<Product>) -> Result<(), HostError> {
         self.judge(&mut lock(&self.core.state), request)?;
+        if let Request::Open(Some(note)) = request
+            && note.note().log.epoch != self.core.epoch
+        {
+            return Err(Turned::OtherEpoch.into());
+        }
         // Most of the work, so not under the lock.
         let verified = match request {
             Request::Entry(entry) => {

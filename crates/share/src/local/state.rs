@@ -23,7 +23,7 @@ use crate::client::{
 /// Most devices of a volume, removed ones included.
 const MAX_DEVICES: u64 = 1 << 16;
 
-const TROUBLES: [Trouble; 8] = [
+const TROUBLES: [Trouble; 10] = [
     Trouble::Unreachable,
     Trouble::OtherServer,
     Trouble::NoVolume,
@@ -32,6 +32,8 @@ const TROUBLES: [Trouble; 8] = [
     Trouble::OtherLog,
     Trouble::Unfit,
     Trouble::Refused,
+    Trouble::Successor,
+    Trouble::OtherEpoch,
 ];
 
 fn connection(e: &mut Encoder, connection: &Connection) {
@@ -209,7 +211,7 @@ pub(super) fn error(e: &mut Encoder, error: &ClientError) {
             stopped(e, why);
         }
         // The process that runs the engine goes away.
-        ClientError::Closed | ClientError::Interrupted => {
+        ClientError::Closed | ClientError::Interrupted | ClientError::GoneOver => {
             e.u8(5);
         }
         ClientError::Unsupported(why) => {

@@ -66,6 +66,11 @@ pub trait ClientEngine: Clone {
     /// Stops and starts again, with what is left and a fresh incarnation.
     fn crash(&mut self, how: Crash, fresh: Incarnation) -> Vec<Output>;
 
+    /// Goes over to the second epoch, with an empty log and a fresh incarnation.
+    fn follow(&mut self, start: Point, fresh: Incarnation) -> Vec<Output>;
+    /// Where the second epoch began, if the device has gone over to it.
+    fn start(&self) -> Option<Point>;
+
     /// The verified log.
     fn frontier(&self) -> &Chain;
     /// Size of the floor that a power cut leaves.

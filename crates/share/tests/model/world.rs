@@ -72,6 +72,8 @@ pub struct Scope {
     pub reduced: bool,
     /// The server puts entries that nobody signed into pages that it shows to devices.
     pub forging: bool,
+    /// The owners begin a second epoch of the log, once.
+    pub recovers: bool,
 }
 
 impl Scope {
@@ -101,9 +103,11 @@ pub struct World<E> {
     powers: u8,
     refusals: u8,
     pub(crate) lies: u8,
-    turn: Option<Device>,
+    pub(crate) turn: Option<Device>,
     /// Devices that take no further step, as bits.
-    resting: u8,
+    pub(crate) resting: u8,
+    /// The prefix with which the second epoch begins.
+    pub standing: Option<Chain>,
 }
 
 impl<E: ClientEngine> World<E> {
@@ -125,6 +129,7 @@ impl<E: ClientEngine> World<E> {
             lies: 0,
             turn: None,
             resting: 0,
+            standing: None,
         }
     }
 
@@ -229,6 +234,9 @@ impl<E: ClientEngine> World<E> {
     }
 
     fn leaf_actions(&self, to: Device, actions: &mut Vec<Action>) {
+        if !self.is_shown_leaves(to) {
+            return;
+        }
         let chain = self.clients[usize::from(to)].frontier();
         let lax = |fault: Fault| !self.scope.rules.has(form(fault));
         let again = lax(Fault::Number) || lax(Fault::Incarnation);
@@ -313,8 +321,10 @@ impl<E: ClientEngine> World<E> {
                 let leaf = self.find(*to, *name)?;
                 let log = log(to);
                 let reply = plain(log, log.size(), vec![leaf]);
+                let client = &self.clients[usize::from(*to)];
+                let start = client.start().map_or(0, |start| start.size);
                 // In a page of many the device looks at no signature yet.
-                let more = matches!(name, Name::Forged(_));
+                let more = matches!(name, Name::Forged(_)) || reply.note.size < start;
                 Some((*to, Reply { more, ..reply }))
             }
             Action::Attest(to, device, LIED) => {
@@ -339,6 +349,10 @@ impl<E: ClientEngine> World<E> {
                 let log = log(to);
                 let reply = plain(log, log.size(), Vec::new());
                 Some((*to, Reply { refused, ..reply }))
+            }
+            Action::Start(to) => {
+                let leaves = self.standing.as_ref()?.since(0);
+                Some((*to, plain(&Chain::default(), 0, leaves)))
             }
             Action::Switch(to, from) => {
                 let leaves = log(from).since(0);
@@ -392,6 +406,12 @@ impl<E: ClientEngine> World<E> {
                 outputs = engine.crash(*how, (self.kills + self.powers + 1) * 8);
                 (device, client) = (*by, engine);
             }
+            Action::Follow(by) => {
+                let mut engine = self.clients[usize::from(*by)].clone();
+                let start = self.standing.as_ref()?.point();
+                outputs = engine.follow(start, 128);
+                (device, client) = (*by, engine);
+            }
             _ => return None,
         }
         Some((device, client, outputs))
@@ -422,6 +442,7 @@ impl<E: ClientEngine> System for World<E> {
                         .map(|call| Action::Issue(device, *call)),
                 );
             }
+            self.recovery_actions(device, &mut actions);
             self.leaf_actions(device, &mut actions);
             let armed = TIMERS
                 .into_iter()
@@ -449,10 +470,14 @@ impl<E: ClientEngine> System for World<E> {
                 ..self.clone()
             });
         }
+        if let Action::Recover(device) = action {
+            return self.recovered(*device);
+        }
         let (device, client, outputs) = self.act(action)?;
         let noticed = matches!(
             action,
             Action::Issue(..)
+                | Action::Follow(..)
                 | Action::Crash(..)
                 | Action::Leaf(_, Name::Lied(..))
                 | Action::Attest(_, _, LIED)
@@ -466,6 +491,7 @@ impl<E: ClientEngine> System for World<E> {
         match action {
             Action::Issue(_, what) => next.begin(device, *what),
             Action::Refuse(..) => next.refusals += 1,
+            Action::Follow(..) => next.gone_over(device),
             Action::Leaf(to, Name::Lied(lie, deed)) => {
                 next.lied(*to, self.lie(*to, *lie, *deed));
             }
@@ -512,6 +538,7 @@ impl<E: ClientEngine> System for World<E> {
         )
             .hash(&mut into);
         (self.turn, self.resting).hash(&mut into);
+        self.standing.as_ref().map(Chain::point).hash(&mut into);
         self.history.hash(&mut into);
         self.lapses.hash(&mut into);
         into.finish128()

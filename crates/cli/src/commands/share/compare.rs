@@ -111,7 +111,7 @@ fn forked(evidence: Result<std::path::PathBuf, String>) -> Failure {
 }
 
 /// Reads the text from a file, or from stdin for `-`.
-fn read(path: &Path) -> Outcome<String> {
+pub(super) fn read(path: &Path) -> Outcome<String> {
     let shown = path.display();
     let failed = |e: std::io::Error| Failure::io(format!("cannot read {shown}"), &e);
     let source: Box<dyn Read> = match path == Path::new("-") {

@@ -12,6 +12,7 @@
 //! | `beacon` | `share beacon`: devices that must write again and again |
 //! | `compare` | `share compare`: whether two devices were shown one log |
 //! | `check` | `share check`: evidence against a server or a device |
+//! | `recover` | `share recover`, `share follow`: another log stands after a fork |
 //! | `forget` | `share forget`: a machine gives its device up |
 //! | `export` | `share export`: a snapshot as a published volume |
 
@@ -30,6 +31,7 @@ mod init;
 mod join;
 pub mod members;
 mod metrics;
+mod recover;
 mod run;
 mod status;
 
@@ -63,6 +65,8 @@ pub fn run(
         ShareCommand::Accept(args) => members::accept(args, config, output),
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
+        ShareCommand::Recover(args) => recover::recover(args, global, config, output),
+        ShareCommand::Follow(args) => recover::follow(args, config, output),
         ShareCommand::Status(args) => status::run(args, config, output),
         ShareCommand::Run(args) => run::run(args, config, output),
         ShareCommand::Beacon(args) => beacon::run(args, config, output),

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::share::client::{Client, ClientError, Connection, Options, Phase, Stopped, View};
+use ::share::client::{Client, ClientError, Connection, Phase, Stopped, View};
 use ::share::files::{Answer, Call, Refused, Which};
 use ::share::home::Home;
 use bytes::Bytes;
@@ -24,8 +24,8 @@ use crate::metrics::Listening;
 use crate::notify;
 use crate::output::{Done, Output, fields};
 use crate::session;
-use crate::sharing::places;
 use crate::sharing::session::{now, refused};
+use crate::sharing::{places, recovery};
 
 /// How often the state is looked at, for the service manager and for metrics.
 const LOOK: Duration = Duration::from_secs(1);
@@ -53,9 +53,7 @@ pub fn run(args: &ShareRun, config: &Config, output: &mut Output) -> Outcome<Don
     runtime.block_on(async {
         let mut running = Vec::new();
         for home in homes {
-            let client =
-                Client::start(&home, Options::default(), Instant::now() + deadline).await?;
-            running.push(Running { home, client });
+            running.push(Running::start(home, deadline).await?);
         }
         serve(args, running, metrics, deadline, output).await
     })?;
@@ -66,7 +64,9 @@ pub fn run(args: &ShareRun, config: &Config, output: &mut Output) -> Outcome<Don
 /// A volume and its engine.
 struct Running {
     home: Home,
-    client: Client,
+    deadline: Duration,
+    /// Another one after the owners have begun the log again.
+    client: Mutex<Client>,
 }
 
 async fn serve(
@@ -106,7 +106,7 @@ async fn serve(
     let mut closed = Ok(());
     for volume in running {
         let until = Instant::now() + deadline;
-        closed = closed.and(volume.client.close(until).await);
+        closed = closed.and(volume.client().close(until).await);
     }
     ended?;
     Ok(closed?)
@@ -130,12 +130,14 @@ async fn watch(running: &[Running], seen: &Mutex<Vec<Seen>>) -> Failure {
         ticks.tick().await;
         let mut now = Vec::new();
         for (volume, contact) in running.iter().zip(&mut contact) {
-            let view = volume.client.view();
+            volume.go_over().await;
+            let client = volume.client();
+            let view = client.view();
             if matches!(view.connection, Connection::Online) {
                 *contact = Instant::now();
             }
             let until = Instant::now() + LOOK;
-            if let Ok(status) = volume.client.status(until).await {
+            if let Ok(status) = client.status(until).await {
                 let volume = volume.home.volume().to_string();
                 let contact = contact.elapsed();
                 now.push(Seen {
@@ -160,8 +162,54 @@ async fn watch(running: &[Running], seen: &Mutex<Vec<Seen>>) -> Failure {
 }
 
 impl Running {
+    async fn start(home: Home, deadline: Duration) -> Outcome<Running> {
+        let until = Instant::now() + deadline;
+        // The server may come later.
+        let (client, _) = recovery::open(&home, until, async |_, _| Ok(())).await?;
+        Ok(Running {
+            home,
+            deadline,
+            client: Mutex::new(client),
+        })
+    }
+
+    fn client(&self) -> Client {
+        let client = self.client.lock();
+        client.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Goes over if the owners have begun the log again, and gives back what this device alone has.
+    async fn go_over(&self) {
+        let client = self.client();
+        let until = Instant::now() + self.deadline;
+        let Some(more) = client.offered() else {
+            if client.owes() && matches!(client.view().phase, Phase::Running) {
+                match client.give_back(until).await {
+                    Ok(given) => recovery::log(&given),
+                    Err(error) => tracing::warn!(%error, "what a fork has taken is not back yet"),
+                }
+            }
+            return;
+        };
+        let gone = async {
+            client.close(until).await?;
+            recovery::follow(&self.home, more, until).await?;
+            let (client, _) = recovery::open(&self.home, until, async |_, _| Ok(())).await?;
+            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+            Ok::<(), Failure>(())
+        };
+        match gone.await {
+            Ok(()) => tracing::warn!(
+                "the owners have begun the log again after a fork; this device goes on there"
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "the owners have begun the log again; this device is not there yet")
+            }
+        }
+    }
+
     fn stopped(&self) -> Option<Stopped> {
-        match self.client.view().phase {
+        match self.client().view().phase {
             Phase::Stopped(why) => Some(why),
             _ => None,
         }
@@ -171,7 +219,7 @@ impl Running {
 /// The states of the volumes in one line.
 fn told(running: &[Running]) -> String {
     let each = running.iter().map(|volume| {
-        let state = state(&volume.client.view());
+        let state = state(&volume.client().view());
         format!("{}: {state}", volume.home.name())
     });
     each.collect::<Vec<String>>().join("; ")
@@ -201,7 +249,7 @@ async fn beacon(args: &ShareRun, running: &[Running], deadline: Duration) -> Fai
         count = count.saturating_add(1);
         let time = now().seconds;
         let text = format!("{count} {time}\n");
-        match sign(&volume.client, path, text, deadline).await {
+        match sign(&volume.client(), path, text, deadline).await {
             Ok(None) => {}
             Ok(Some(why)) => {
                 return refused(&why, &crate::text::printable(path.as_encoded_bytes()));

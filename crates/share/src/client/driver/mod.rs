@@ -28,9 +28,11 @@ use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, Key};
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
+use crate::disk::DiskError;
 use crate::engine::Reply;
 use crate::files::{Call, Shelf};
 use crate::roster::Product;
+use crate::signed::Entry;
 
 /// When something could not be fetched or stored, it is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -57,6 +59,8 @@ pub(super) enum Command {
     },
     /// The list of beacons in the home has changed.
     Beacons(oneshot::Sender<()>),
+    /// Which entries of this device the log that stands does not have.
+    Lost(oneshot::Sender<Result<Vec<Entry>, DiskError>>),
     Close(oneshot::Sender<()>),
 }
 
@@ -271,6 +275,7 @@ impl Driver {
                     // Whoever asked may be gone.
                     let _ = done.send(());
                 }
+                Command::Lost(answer) => self.inputs.push_back(Input::Lost(answer)),
                 Command::Close(done) => self.closing = Some(done),
             }
             next = self.commands.try_recv().ok();

@@ -260,7 +260,8 @@ impl Guest<'_> {
                 let id = self.other();
                 (id, Asked::Beacons(id), Pending::Beacons(answer))
             }
-            Command::Close(_) => return,
+            // What was lost is given back by the process that has the engine.
+            Command::Lost(_) | Command::Close(_) => return,
         };
         self.pending.insert(id, pending);
         self.send(&asked);

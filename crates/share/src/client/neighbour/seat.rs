@@ -16,6 +16,7 @@ use crate::client::beacons::Beacons;
 use crate::client::connection::Dial;
 use crate::client::core::Core;
 use crate::client::driver::{Command, Driver, Shown};
+use crate::client::link::Offered;
 use crate::client::start::{Parts, seen, server};
 use crate::client::status::Phase;
 use crate::client::{ClientError, Inner, Options, Stopped};
@@ -44,6 +45,7 @@ pub(in crate::client) enum Seat {
         core: Box<Core>,
         shelf: Arc<Shelf>,
         dial: Arc<dyn Dial>,
+        offered: Offered,
     },
     Guest(Box<Joined>),
 }
@@ -70,6 +72,7 @@ pub(in crate::client) async fn take(
         }
         let locked = match open(home, options).await {
             Err(ClientError::Disk(DiskError::State(error))) if error.is_locked() => error,
+            Err(ClientError::GoneOver) => continue,
             opened => return opened,
         };
         if Instant::now() >= deadline {
@@ -83,7 +86,8 @@ pub(in crate::client) async fn take(
 /// Opens the home, if its lock is free.
 async fn open(home: &Home, options: &Options) -> Result<Seat, ClientError> {
     let parts = Parts::of(home, options)?;
-    let dial = Arc::new(server(home, &parts.policies, options)?);
+    let dial = server(home, &parts.policies, options)?;
+    let offered = Arc::clone(&dial.offered);
     let shelf = Arc::clone(&parts.shelf);
     let home = home.clone();
     let opening = tokio::task::spawn_blocking(move || parts.open(&home, Instant::now()));
@@ -91,7 +95,8 @@ async fn open(home: &Home, options: &Options) -> Result<Seat, ClientError> {
     Ok(Seat::Own {
         core: Box::new(core),
         shelf,
-        dial,
+        dial: Arc::new(dial),
+        offered,
     })
 }
 
@@ -106,7 +111,9 @@ pub(in crate::client) async fn keep(
 ) {
     loop {
         match seat {
-            Seat::Own { core, shelf, dial } => {
+            Seat::Own {
+                core, shelf, dial, ..
+            } => {
                 let directory = home.directory().to_owned();
                 if let Err(error) = host(directory, client, &hosting) {
                     tracing::warn!(%error, "other programs cannot use this volume while this process runs");
@@ -156,6 +163,7 @@ async fn refuse(mut plug: Plug, error: ClientError) {
             Command::Cancel(_)
             | Command::Status(_)
             | Command::Compare { .. }
+            | Command::Lost(_)
             | Command::Beacons(_) => {}
         }
     }

@@ -140,7 +140,14 @@ impl Lab {
             device: DeviceKey::from(&key(machine).public()),
             wire: Arc::clone(wire),
         });
-        Client::run(core, policies, shelf, dial, "lab", options)
+        Client::run(
+            core,
+            policies,
+            shelf,
+            (dial, Arc::default()),
+            "lab",
+            options,
+        )
     }
 
     /// The client's process is killed: its files are what they are at that moment.
