@@ -9,6 +9,7 @@
 //! | `core` | one step: engine, timers, disk; what is read without the server; comparing logs; folding and forgetting |
 //! | `driver` | the task that owns the engine, connects, sends and answers |
 //! | `outbox` | an entry goes after the blocks that it names |
+//! | `create` | new files and their numbers |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
 //! | `place` | the server's blocks for programs |
@@ -21,6 +22,7 @@
 
 mod connection;
 mod core;
+mod create;
 mod driver;
 mod error;
 mod evidence;
@@ -53,13 +55,11 @@ pub use crate::disk::{self, DiskError};
 use crate::engine::Delays;
 use crate::files::{Answer, Basis, Call};
 pub use connection::{Connection, Lost, Trouble};
+pub use create::NewFile;
 use driver::Command;
 pub use error::{ClientError, Differing, Stopped};
 pub use place::Sink;
 pub use status::{DeviceStatus, Phase, Status, View};
-
-/// Bits of a file's number that a device draws.
-const NUMBER_BITS: u32 = 48;
 
 /// Bounds and deadlines of a client.
 #[derive(Debug, Clone)]
@@ -225,17 +225,6 @@ impl Client {
     /// Its policies, as the home had them at the start.
     pub fn policies(&self) -> &Policies {
         &self.0.policies
-    }
-
-    /// A number for a new file that this device has never used before.
-    ///
-    /// # Errors
-    /// [`ClientError::Unsupported`] when the system gives no random numbers.
-    pub fn new_number(&self) -> Result<u64, ClientError> {
-        let mut bytes = [0; 8];
-        let drawn = getrandom::fill(&mut bytes);
-        drawn.map_err(|e| ClientError::Unsupported(format!("no random numbers: {e}")))?;
-        Ok(u64::from_le_bytes(bytes) >> (u64::BITS - NUMBER_BITS))
     }
 
     /// The verified blocks of the volume. A read waits for a connection until its own deadline.
