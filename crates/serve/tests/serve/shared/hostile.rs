@@ -236,7 +236,8 @@ async fn client_that_does_not_enter_is_cut_off_soon() {
     assert!(began.elapsed() < Duration::from_secs(60));
     for other in [&mut guest, &mut member] {
         other.say(&Request::Ping, 8).await;
-        assert_eq!(other.recv().await, Some((kind::DONE, 8, vec![])));
+        // The guest has not read its WELCOME.
+        while other.recv().await.expect("an answer").0 != kind::DONE {}
     }
     server.stop().await;
 }
