@@ -9,6 +9,7 @@ use trust::key::PublicKey;
 use trust::shared::decision::{Label, Role};
 use trust::shared::principal::Device;
 use trust::statement::VolumeId;
+use trust::text::is_hidden;
 use wire::shared::ServerAddress;
 
 use super::publishing::{KeyNew, Passphrase, parse_key};
@@ -131,7 +132,7 @@ pub struct ShareInit {
     #[arg(long, value_name = "FILE")]
     pub owner_key: PathBuf,
     /// The name of the first user, whose device this machine is
-    #[arg(long, value_name = "NAME", value_parser = parse_label)]
+    #[arg(long, value_name = "NAME", value_parser = parse_new_label)]
     pub user: Label,
     /// Use what a silent device wrote, and mark it, instead of refusing it
     #[arg(long)]
@@ -243,7 +244,7 @@ pub struct ShareUserAdd {
     /// The shared volume: its name on this machine, or its id
     pub volume: String,
     /// The name of the user
-    #[arg(value_parser = parse_label)]
+    #[arg(value_parser = parse_new_label)]
     pub name: Label,
     /// The role in the group `everybody`, which owns the root directory [default: writer]
     #[arg(long, value_name = "ROLE", value_parser = parse_role)]
@@ -538,6 +539,19 @@ fn parse_label(text: &str) -> Result<Label, String> {
     Label::new(text).map_err(|e| format!("`{text}`: {e}"))
 }
 
+/// A name that somebody gives now. One that is there already may have been given by another program.
+pub fn parse_new_label(text: &str) -> Result<Label, String> {
+    let label = parse_label(text)?;
+    if text.chars().any(is_hidden) {
+        let shown: String = text.escape_unicode().collect();
+        return Err(format!("`{shown}` has a character that nobody sees"));
+    }
+    match text.trim() == text {
+        true => Ok(label),
+        false => Err(format!("`{text}` begins or ends with a space")),
+    }
+}
+
 /// A role by its word.
 pub fn parse_role(text: &str) -> Result<Role, String> {
     match text {
@@ -568,6 +582,16 @@ mod tests {
         for wrong in ["", "-1", "4294967296", "key1", "ada"] {
             assert!(parse_device(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn new_name_looks_like_no_other() {
+        assert!(parse_new_label("Ada Lovelace").is_ok());
+        for wrong in ["", "ada\u{200b}", "\u{202e}ada", " ada", "ada ", "a\tb"] {
+            assert!(parse_new_label(wrong).is_err(), "{wrong}");
+        }
+        // One that is there can be named, to remove it.
+        assert!(parse_label("ada\u{200b}").is_ok());
     }
 
     #[test]

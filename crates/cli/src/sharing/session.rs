@@ -5,7 +5,9 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::share::client::{Client, ClientError, Connection, Phase, Sink, Stopped, Trouble};
+use ::share::client::{
+    Answered, Client, ClientError, Connection, NewFile, Phase, Sink, Stopped, Trouble,
+};
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
@@ -199,6 +201,11 @@ impl Shared {
             Some(_) if call.only_reads() => self.client.look(call, self.until()).await?,
             _ => self.client.call(call, self.until()).await?,
         };
+        self.used(answered).await
+    }
+
+    /// Notes what an answer rests on.
+    async fn used(&self, answered: Answered) -> Outcome<Answer> {
         if !answered.marked.entries().is_empty() {
             self.is_marked.store(true, Ordering::Relaxed);
         }
@@ -234,13 +241,9 @@ impl Shared {
 
     /// Makes a call that changes something. `about` names what it is about, for failures.
     pub async fn change(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<()> {
-        self.changed(call, about).await.map(drop)
-    }
-
-    async fn changed(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<Answer> {
         self.has_written.store(true, Ordering::Relaxed);
         match self.call(call).await? {
-            done @ (Answer::Done(_) | Answer::Settled) => Ok(done),
+            Answer::Done(_) | Answer::Settled => Ok(()),
             Answer::Refused(why) => Err(refused(&why, &about())),
             _ => Err(defect()),
         }
@@ -312,15 +315,17 @@ impl Shared {
         owner: Option<Principal>,
         replace: bool,
     ) -> Outcome<FileId> {
-        let call = Call::Create {
+        self.has_written.store(true, Ordering::Relaxed);
+        let file = NewFile {
             place: at.name.clone(),
-            number: self.client.new_number()?,
-            inode: Box::new(inode),
+            inode,
             owner,
             replace,
         };
-        match self.changed(call, &|| at.shown()).await? {
+        let answered = self.client.create(file, self.until()).await?;
+        match self.used(answered).await? {
             Answer::Done(file) => Ok(file),
+            Answer::Refused(why) => Err(refused(&why, &at.shown())),
             _ => Err(defect()),
         }
     }

@@ -156,7 +156,20 @@ impl Case<'_> {
             });
         }
         offences.extend(self.passed(at, entry, (last_at, last), &included));
+        offences.extend(self.twice(at, entry));
         offences
+    }
+
+    /// Two entries of one number, if the author's key has signed them.
+    fn twice(&self, at: u64, entry: &Entry) -> Option<Offence> {
+        let number = |entry: &Entry| {
+            let heading = Product::heading(entry);
+            (heading.incarnation, heading.n)
+        };
+        let mut own = self.own_before(at, entry);
+        let (_, other) = own.find(|(_, own)| number(own) == number(entry))?;
+        let (one, other) = (entry.signed().clone(), other.signed().clone());
+        Some(Offence::signed_twice(one, other))
     }
 
     /// An entry that names another one than its author's last.
@@ -268,9 +281,17 @@ impl Court {
             }
             (None, Evidence::Notes { .. } | Evidence::Start { .. }) => Vec::new(),
         };
-        let found = offences
+        // What convicts the server does not hide that a device has signed twice.
+        let (devices, servers): (Vec<_>, Vec<_>) =
+            offences.into_iter().partition(Offence::accuses_device);
+        let found = servers
             .into_iter()
             .find_map(|offence| self.keep(offence).ok());
+        for offence in devices {
+            if let Ok((what, path)) = self.keep(offence) {
+                tracing::warn!(what, file = %path.display(), "a device is convicted");
+            }
+        }
         match found {
             Some((what, path)) => Stopped::Convicted {
                 what,
@@ -302,11 +323,10 @@ impl Court {
 
     /// Writes a file that [`trust::shared::evidence::verify`] accepts. Gives what it proves.
     pub(super) fn keep(&self, offence: Offence) -> Result<(String, PathBuf), String> {
-        let accuses_device = matches!(offence, Offence::SignedTwice(_));
         let file = Proved {
             volume: self.volume,
             epoch: self.epoch.number,
-            policies: match accuses_device {
+            policies: match offence.accuses_device() {
                 true => Vec::new(),
                 false => self.policies.clone(),
             },

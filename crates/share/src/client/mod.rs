@@ -9,6 +9,7 @@
 //! | `core` | one step: engine, timers, disk; what is read without the server; comparing logs; folding and forgetting |
 //! | `driver` | the task that owns the engine, connects, sends and answers |
 //! | `outbox` | an entry goes after the blocks that it names |
+//! | `create` | new files and their numbers |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
 //! | `beacons` | devices that must write again and again |
 //! | `neighbour` | other programs of this user, over a socket in the home |
@@ -25,6 +26,7 @@
 mod beacons;
 mod connection;
 mod core;
+mod create;
 mod driver;
 mod error;
 mod evidence;
@@ -62,6 +64,7 @@ use crate::engine::Delays;
 use crate::files::{Answer, Basis, Call};
 pub use beacons::BeaconStatus;
 pub use connection::{Connection, Lost, Trouble};
+pub use create::NewFile;
 use driver::Command;
 pub use error::{ClientError, Differing, Stopped};
 use link::Offered;
@@ -70,9 +73,6 @@ pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
 pub use place::Sink;
 pub use status::{DeviceStatus, Phase, Status, View};
-
-/// Bits of a file's number that a device draws.
-const NUMBER_BITS: u32 = 48;
 
 /// Bounds and deadlines of a client.
 #[derive(Debug, Clone)]
@@ -249,17 +249,6 @@ impl Client {
     /// Its policies, as the home had them at the start.
     pub fn policies(&self) -> &Policies {
         &self.0.policies
-    }
-
-    /// A number for a new file that this device has never used before.
-    ///
-    /// # Errors
-    /// [`ClientError::Unsupported`] when the system gives no random numbers.
-    pub fn new_number(&self) -> Result<u64, ClientError> {
-        let mut bytes = [0; 8];
-        let drawn = getrandom::fill(&mut bytes);
-        drawn.map_err(|e| ClientError::Unsupported(format!("no random numbers: {e}")))?;
-        Ok(u64::from_le_bytes(bytes) >> (u64::BITS - NUMBER_BITS))
     }
 
     /// The verified blocks of the volume. A read waits for a connection until its own deadline.

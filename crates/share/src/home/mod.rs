@@ -44,6 +44,7 @@ use trust::history::LogPoint;
 use trust::key::{PublicKey, SecretKey};
 use trust::shared::genesis::Policies;
 use trust::statement::Signed;
+use trust::text::is_hidden;
 use trust::volume_id::VolumeId;
 
 use crate::disk::{self, DiskError};
@@ -347,12 +348,13 @@ fn check_name(name: &str) -> Result<&str, HomeError> {
         Err(HomeError::BadName { name, why })
     };
     let first = name.chars().next();
-    let odd = |c: char| c.is_control() || c.is_whitespace() || "/@:\\".contains(c);
+    let odd = |c: char| c == ' ' || "/@:\\".contains(c);
     match first {
         None => bad("it is empty"),
         Some('-' | '.') => bad("it begins with a dash or a dot"),
         _ if name.len() > 64 => bad("it is longer than 64 bytes"),
         _ if name.chars().any(odd) => bad("it has a space or one of / @ : \\"),
+        _ if name.chars().any(is_hidden) => bad("it has a character that nobody sees"),
         _ if name.parse::<VolumeId>().is_ok() => bad("it is the id of a volume"),
         _ => Ok(name),
     }

@@ -27,11 +27,13 @@
 //! | [`record`] | stored leaves as bytes |
 //! | [`mailbox`] | messages between an inviter and a joiner |
 //! | [`rate`] | how much each device may send |
+//! | `accused` | files of evidence against devices that have signed twice |
 //! | `counts` | [`Counts`]: what the server has done |
 //! | `confirmed` | the newest Attest of each device, and the file that keeps them |
 //! | `sealed` | what these two files have in common |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
+mod accused;
 mod commit;
 mod confirmed;
 mod counts;
@@ -268,6 +270,8 @@ struct State {
     /// The commit that is under way.
     commit: Option<Commit>,
     gather: gather::Gather,
+    /// Entries whose numbers their devices have used for others.
+    twice: Vec<accused::Twice>,
     counts: Counts,
     stopped: Option<HostError>,
 }

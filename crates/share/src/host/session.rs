@@ -173,6 +173,9 @@ impl Session {
             }
             Err(turned) => return Err(turned.into()),
         }
+        if let Request::Entry(entry) = request {
+            state.compare(entry);
+        }
         let bells = state.after(self.device, request);
         if !state.orderer.waits() {
             state.waiting_bytes = 0;

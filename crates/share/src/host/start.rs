@@ -92,6 +92,7 @@ pub(super) fn start(
             waiting_bytes: 0,
             commit: None,
             gather: Gather::new(options.gather, Instant::now()),
+            twice: Vec::new(),
             counts: Counts::default(),
             stopped: None,
         }),

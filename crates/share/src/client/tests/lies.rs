@@ -246,6 +246,40 @@ async fn server_that_orders_an_entry_twice_is_convicted_by_a_file() {
     convicts(&answer.unwrap_err());
 }
 
+/// A key that signed two entries of one number, and a server that orders both: each is convicted by a file of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_entries_of_one_number_convict_their_device_too() {
+    let lab = Lab::new();
+    let (_client, answer) = lied_to(&lab, |reply, old| {
+        let volume = *VOLUME.get().unwrap();
+        let ops = reply.leaves.iter().find_map(|leaf| match leaf {
+            Leaf::Entry(entry) => Some(entry.signed().entry().clone()),
+            Leaf::Marks(_) => None,
+        });
+        if let Some(mut twin) = ops {
+            twin.kept = u64::from(twin.kept == 0);
+            let signed = twin.sign(volume, &key(1)).unwrap();
+            reply.leaves.push(Leaf::Entry(Entry::new(signed)));
+        }
+        let new = reply.leaves.iter().map(Product::leaf_hash);
+        let other: Vec<_> = old.iter().copied().chain(new).collect();
+        reply.note = note(&other);
+    })
+    .await;
+    let error = answer.unwrap_err();
+    convicts(&error);
+    let ClientError::Stopped(Stopped::Convicted { evidence, .. }) = error else {
+        unreachable!()
+    };
+    let directory = evidence.unwrap().parent().unwrap().to_owned();
+    let files = std::fs::read_dir(directory).unwrap();
+    let files = files.map(|file| std::fs::read(file.unwrap().path()).unwrap());
+    let convicted: Vec<Convicted> = files.map(|file| verify(&file).unwrap().convicted).collect();
+    let device = Convicted::Device(DeviceKey::from(&key(1).public()));
+    assert!(convicted.contains(&device), "{convicted:?}");
+    assert_eq!(convicted.len(), 2, "{convicted:?}");
+}
+
 /// The device signed the entry for the other branch of a fork, where its prefix has another root.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_orders_an_entry_of_another_log_is_convicted_by_a_file() {
