@@ -35,6 +35,7 @@ mod share_evidence;
 mod shared;
 mod shared_adversity;
 mod shared_distance;
+mod shared_engine;
 mod shared_forks;
 mod shared_history;
 mod shared_homes;

@@ -12,7 +12,7 @@ use trust::shared::device::DeviceKey;
 use super::error::ClientError;
 use crate::home::{Beacon, Home};
 
-/// How long calls wait for a beacon after a connection was made.
+/// How long calls wait for a beacon after a connection was made, at most; never longer than it may be silent.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How a beacon is.
@@ -125,10 +125,11 @@ impl Beacons {
 
     /// Whether calls may be taken now.
     pub(super) fn verdict(&self, now: Instant) -> Verdict {
-        let Some(why) = self.overdue(now) else {
+        let Some(beacon) = self.most_overdue(now) else {
             return Verdict::Fresh;
         };
-        match self.connected.and_then(|since| since.checked_add(GRACE)) {
+        let (grace, why) = (GRACE.min(beacon.within), late(beacon));
+        match self.connected.and_then(|since| since.checked_add(grace)) {
             None => Verdict::Waits(None),
             Some(until) if now < until => Verdict::Waits(Some(until)),
             Some(_) => Verdict::Overdue(why),
@@ -137,15 +138,13 @@ impl Beacons {
 
     /// Why nothing is answered.
     pub(super) fn overdue(&self, now: Instant) -> Option<ClientError> {
-        let overdue = self
-            .status(now)
-            .into_iter()
-            .find(BeaconStatus::is_overdue)?;
-        Some(ClientError::Overdue {
-            device: overdue.device,
-            within: overdue.within,
-            age: overdue.age,
-        })
+        self.most_overdue(now).map(late)
+    }
+
+    fn most_overdue(&self, now: Instant) -> Option<BeaconStatus> {
+        let rows = self.status(now).into_iter();
+        let overdue = rows.filter(BeaconStatus::is_overdue);
+        overdue.max_by_key(|beacon| beacon.within.min(GRACE))
     }
 
     /// How they are.
@@ -156,6 +155,14 @@ impl Beacons {
             age: now.saturating_duration_since(row.since),
         });
         rows.collect()
+    }
+}
+
+fn late(beacon: BeaconStatus) -> ClientError {
+    ClientError::Overdue {
+        device: beacon.device,
+        within: beacon.within,
+        age: beacon.age,
     }
 }
 

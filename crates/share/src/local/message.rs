@@ -7,11 +7,11 @@ use trust::shared::note::SignedNote;
 use trust::{Handle, Record, Reject};
 
 use super::answer::{answered, read_answered};
-use super::field::{Read, list, read_list};
-use super::state::{
+use super::engine::{
     compared, error, read_compared, read_error, read_status, read_store_error, read_view, status,
     store_error, view,
 };
+use super::field::{Read, list, read_list};
 use super::{MAX_HANDLES, WHAT};
 use crate::client::{Answered, ClientError, Compared, Status, View};
 use crate::files::Call;

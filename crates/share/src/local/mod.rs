@@ -9,13 +9,13 @@
 //! | here | the first bytes, bounds |
 //! | `message` | requests, and what comes back |
 //! | `answer` | answers to calls |
-//! | `state` | errors, the state of an engine |
+//! | `engine` | errors, the state of an engine |
 //! | `field` | what several of them have in common |
 
 mod answer;
+mod engine;
 mod field;
 mod message;
-mod state;
 #[cfg(test)]
 mod tests;
 

@@ -21,7 +21,7 @@ use trust::shared::note::SignedNote;
 use super::line::{Got, LocalLine, Op, Want};
 use super::seat::Plug;
 use super::socket::{HELLO_WITHIN, connect, greet, read_frame, write_frame};
-use crate::client::connection::Connection;
+use crate::client::connection::{Connection, Stores};
 use crate::client::core::{Compared, Ticket};
 use crate::client::driver::Command;
 use crate::client::{Answered, ClientError, Status, View};
@@ -127,7 +127,10 @@ pub(super) async fn run(joined: Joined, plug: &mut Plug) -> End {
     tasks.spawn(read_all(read, frames));
     tasks.spawn(write_all(write, outgoing));
     let (line, mut ops) = LocalLine::new();
-    plug.shown.line.send_replace(Some(Arc::new(line)));
+    let line = Arc::new(line);
+    // This end stays when nobody sees the line any more: answers to calls may still come.
+    let stores: Arc<dyn Stores> = Arc::clone(&line) as _;
+    plug.shown.line.send_replace(Some(stores));
     let mut guest = Guest {
         process: joined.view.process,
         plug,
@@ -167,6 +170,7 @@ pub(super) async fn run(joined: Joined, plug: &mut Plug) -> End {
         }
     };
     guest.ended();
+    drop(line);
     end
 }
 

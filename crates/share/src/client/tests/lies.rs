@@ -165,7 +165,8 @@ fn forged(entry: &Entry) -> Leaf<Product> {
 
 /// Once `ready`, shows the next entry of device 2 with another signature, in a page after which more would come, and
 /// then nothing new.
-fn forger(ready: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
+pub(super) fn forger(volume: VolumeId, ready: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
+    VOLUME.get_or_init(|| volume);
     let two = DeviceKey::from(&key(2).public());
     let (mut shown, mut end) = (Vec::new(), None);
     Box::new(move |reply| {
@@ -203,7 +204,7 @@ async fn forged_entry_in_a_page_is_proved_from_the_floor() {
     VOLUME.get_or_init(|| lab.volume);
     let wire: Arc<hosted::Wire> = Arc::default();
     let ready = Arc::<std::sync::atomic::AtomicBool>::default();
-    *wire.lie.lock().unwrap() = Some(forger(Arc::clone(&ready)));
+    *wire.lie.lock().unwrap() = Some(forger(lab.volume, Arc::clone(&ready)));
     let one = lab.client_through(1, &wire);
     one.running(soon()).await.unwrap();
     lab.admit(&one, 2).await;

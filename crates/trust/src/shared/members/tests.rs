@@ -364,3 +364,17 @@ fn page_says_what_the_members_say_and_has_one_encoding() {
         assert!(Members::decode_page(&mut d).is_err());
     }
 }
+
+#[test]
+fn page_with_rows_out_of_order_is_refused() {
+    let mut e = crate::encode::Encoder::new();
+    members().encode_page(0, &mut e);
+    let bytes = e.finish();
+    let (head, rest) = bytes.split_at(33);
+    assert_eq!(head[32], 1);
+    // A device without an end: number, key, user, since, flag.
+    let (device, rest) = rest.split_at(1 + 32 + 32 + 1 + 1);
+    let twice = [&head[..32], &[2], device, device, rest].concat();
+    let mut d = crate::encode::Decoder::new(&twice, "members");
+    assert!(Members::decode_page(&mut d).is_err());
+}
