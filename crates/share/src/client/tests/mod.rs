@@ -3,6 +3,7 @@
 
 mod beacon;
 mod calls;
+mod epochs;
 mod hosted;
 mod lies;
 mod tidy;
