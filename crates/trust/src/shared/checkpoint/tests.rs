@@ -199,6 +199,10 @@ fn rows_have_one_encoding() {
         Row::Lock(file),
         Row::Fold([1; 32]),
         Row::Inode(file),
+        Row::Added(file, 300),
+        Row::Late(300, 2),
+        Row::Before,
+        Row::Leaves(640),
     ];
     for row in &rows {
         refuses_cuts(&row.encode(), |bytes| Row::decode(bytes).map(drop));
@@ -207,7 +211,7 @@ fn rows_have_one_encoding() {
     let name = |len: usize| Row::Entry(file, vec![b'a'; len].into()).encode();
     assert!(Row::decode(&name(0)).is_err() && Row::decode(&name(256)).is_err());
     assert!(Row::decode(&name(1)).is_ok() && Row::decode(&name(255)).is_ok());
-    assert!(Row::decode(&[11]).is_err());
+    assert!(Row::decode(&[15]).is_err());
 }
 
 #[test]
@@ -238,7 +242,7 @@ fn any_row() -> impl Strategy<Value = Row> {
         counter,
     });
     let name = prop::collection::vec(any::<u8>(), 1..10).prop_map(Bytes::from);
-    (0..10, any::<u32>(), file, any::<[u8; 32]>(), name).prop_map(
+    (0..14, any::<u32>(), file, any::<[u8; 32]>(), name).prop_map(
         |(kind, number, file, other, name)| match kind {
             0 => Row::Policy,
             1 => Row::Author(DeviceKey::from_bytes(other)),
@@ -249,7 +253,11 @@ fn any_row() -> impl Strategy<Value = Row> {
             6 => Row::Lock(file),
             7 => Row::Fold(other),
             8 => Row::Inode(file),
-            _ => Row::Entry(file, name),
+            9 => Row::Entry(file, name),
+            10 => Row::Added(file, number.into()),
+            11 => Row::Late(file.counter, number),
+            12 => Row::Before,
+            _ => Row::Leaves(file.counter),
         },
     )
 }
@@ -262,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_keys_are_refused_or_canonical(bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u8..12) {
+    fn arbitrary_keys_are_refused_or_canonical(bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u8..16) {
         let bytes = [vec![kind], bytes].concat();
         if let Ok(row) = Row::decode(&bytes) {
             prop_assert_eq!(row.encode(), bytes);

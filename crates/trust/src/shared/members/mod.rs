@@ -1,6 +1,6 @@
 //! Who may read and write what, at each position of the log. Every device keeps this from the bodies of the entries
 //! whose outline [`decides`](super::outline::Outline::decides). Relies on [`super::decision`] and
-//! [`super::outcome`]; `apply` carries decisions out.
+//! [`super::outcome`]; `apply` carries decisions out, `rows` gives members as rows of a checkpoint.
 //!
 //! A decision takes effect late: at its author's next entry that attests it (decision 0040). Until then the orderer
 //! could show the decision to one device and a log without it to another. At that entry it is judged again, in the
@@ -20,8 +20,11 @@ use crate::key::PublicKey;
 use crate::volume_id::VolumeId;
 
 mod apply;
+mod rows;
 #[cfg(test)]
 mod tests;
+
+pub use rows::MemberRows;
 
 /// Most devices of a volume, removed ones included.
 pub const MAX_DEVICES: usize = 1 << 16;
@@ -318,6 +321,11 @@ impl Members {
             decision: late.decision,
         };
         now.into_iter().map(decide).collect()
+    }
+
+    /// Whether a decision of the device waits for its next entry.
+    pub fn waits(&self, device: Device) -> bool {
+        self.late.iter().any(|late| late.written.device == device)
     }
 
     /// Takes in the decisions of an entry, which take effect later. For each entry whose outline
