@@ -137,6 +137,7 @@ fn host_kind(error: &HostError) -> Kind {
         | HostError::Superseded
         | HostError::NoLeaf { .. }
         | HostError::Mailbox(_)
+        | HostError::Checkpoint(_)
         | HostError::Stopped => Kind::Defect,
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use trust::shared::device::DeviceKey;
 
 use super::connection::{Connection, Trouble};
+use crate::checkpoint::StartError;
 use crate::disk::DiskError;
 use crate::home::HomeError;
 
@@ -49,6 +50,12 @@ fn unanswered(connection: &Connection) -> String {
             Trouble::Refused => format!("the server refuses to work: {lost}"),
             _ => lost.to_string(),
         },
+    }
+}
+
+impl From<StartError> for ClientError {
+    fn from(error: StartError) -> Self {
+        ClientError::Home(error.to_string())
     }
 }
 

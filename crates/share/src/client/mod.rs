@@ -13,12 +13,16 @@
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
 //! | `place` | the server's blocks for programs |
 //! | `start` | from a home to a running engine |
+//! | `begin` | a new device begins with a checkpoint |
+//! | `checkpoint` | the state of this device's log as a checkpoint |
 //! | `evidence` | files that convict the server |
 //! | `status`, `error` | what a client says about itself, and why it fails |
 //!
 //! Relies on [`crate::engine`] for the protocol, on [`crate::files`] for what calls mean, on `wire` for connections
 //! on [`crate::disk`] for what must not be forgotten.
 
+mod begin;
+mod checkpoint;
 mod connection;
 mod core;
 mod driver;
@@ -52,6 +56,8 @@ pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
 use crate::engine::Delays;
 use crate::files::{Answer, Basis, Call};
+pub use begin::{Begun, begin};
+pub use checkpoint::Signable;
 pub use connection::{Connection, Lost, Trouble};
 use driver::Command;
 pub use error::{ClientError, Differing, Stopped};

@@ -7,6 +7,7 @@ use reader::Blocks;
 use store::Replica;
 use store::mirrors::Mirrors;
 use tokio::sync::{Semaphore, mpsc, watch};
+use trust::Reject;
 use trust::shared::effect::Volume as Fixed;
 use trust::shared::genesis::Policies;
 use wire::shared::ServerAddress;
@@ -19,6 +20,7 @@ use super::link::Server;
 use super::place::{Place, Sink};
 use super::status::{Phase, View};
 use super::{Client, ClientError, Inner, Options};
+use crate::checkpoint::Start;
 use crate::disk::Disk;
 use crate::engine::{Delays, Setup};
 use crate::files::{Files, Shelf};
@@ -80,6 +82,7 @@ impl Parts {
                 volume: home.volume(),
                 epoch: epoch.number,
                 policies: home.signed_policies()?,
+                window: None,
             },
             setup: Setup {
                 silence: roles.silence,
@@ -98,10 +101,21 @@ impl Parts {
 
     /// Opens the files of the home, and starts the engine with what they have. Waits for another process that has
     /// them open, until the deadline.
-    pub(super) fn open(self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
-        let files = Files::new(&self.policies, Arc::clone(&self.shelf));
-        let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
-        let ledger = Ledger::new(Recent::default(), files);
+    pub(super) fn open(mut self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
+        let damaged = |why: Reject| ClientError::Home(why.to_string());
+        let shelf = Arc::clone(&self.shelf);
+        let (volume, epoch) = (home.volume(), self.court.epoch);
+        let ledger = match Start::read(home.directory(), volume, epoch)? {
+            None => {
+                let files = Files::new(&self.policies, shelf).map_err(damaged)?;
+                Ledger::new(Recent::default(), files)
+            }
+            Some(start) => {
+                let window = start.window(volume).map_err(damaged)?;
+                self.court.window = Some(Arc::new(window));
+                start.ledger(&self.policies, shelf).map_err(damaged)?
+            }
+        };
         let opened = Disk::open(home.directory(), deadline, ledger)?;
         let begins = home.begins().copied();
         let begins = begins.filter(|begins| begins.epoch == self.court.epoch);

@@ -14,6 +14,7 @@ use crate::scheme::Leaf;
 #[derive(Debug)]
 pub struct Closed {
     unsettled: usize,
+    is_new: bool,
     _journal: Journal,
 }
 
@@ -51,9 +52,15 @@ impl Closed {
             }
         }
         Ok(Closed {
+            is_new: read.base.is_none() && read.items.is_empty(),
             unsettled: sent.len(),
             _journal: journal,
         })
+    }
+
+    /// Whether the device has seen nothing of the log yet.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Entries that were sent, and of which this device does not know whether they have a place in the log.

@@ -31,6 +31,8 @@ pub const LEAVES: &str = "leaves";
 pub const SNAPSHOT: &str = "snapshot";
 /// The newest Attest of each device.
 pub const CONFIRMED: &str = "confirmed";
+/// What checkpointers have signed.
+pub const CHECKPOINTS: &str = "checkpoints";
 /// The note that shows that the log was restored from a copy.
 const RESTORED: &str = "restored";
 const DIRECTORIES: [&str; 2] = [names::POLICY_DIR, LEAVES];

@@ -27,10 +27,12 @@
 //! | [`mailbox`] | messages between an inviter and a joiner |
 //! | [`rate`] | how much each device may send |
 //! | `counts` | [`Counts`]: what the server has done |
+//! | `checkpoints` | what checkpointers have signed, and the file that keeps it |
 //! | `confirmed` | the newest Attest of each device, and the file that keeps them |
 //! | `sealed` | what these two files have in common |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
+mod checkpoints;
 mod commit;
 mod confirmed;
 mod counts;
@@ -43,7 +45,7 @@ mod moving;
 mod options;
 pub mod rate;
 pub mod record;
-mod sealed;
+pub(crate) mod sealed;
 mod session;
 mod start;
 mod tail;
@@ -228,6 +230,7 @@ pub(crate) struct Core {
     leaves: Leaves,
     trail: Mutex<Trail>,
     mailbox: Mutex<Mailbox>,
+    board: Mutex<checkpoints::Board>,
     signals: Arc<Signals>,
     failure: Mutex<Option<HostError>>,
 }

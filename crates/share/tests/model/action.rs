@@ -32,6 +32,8 @@ pub enum Action {
     Rest(Device),
     /// A device is told that its entry cannot be ordered.
     Refuse(Device, Name),
+    /// A device starts with a checkpoint of another one.
+    Begin(Device, Device),
 }
 
 /// A leaf for people to read.
@@ -140,6 +142,10 @@ impl fmt::Display for Action {
                 write!(f, "{}: {how:?}, and starts again", letter(*device))
             }
             Action::Refuse(to, name) => write!(f, "{} is told that {name} is refused", letter(*to)),
+            Action::Begin(to, from) => {
+                let from = letter(*from);
+                write!(f, "{} begins with a checkpoint of {from}", letter(*to))
+            }
             Action::Rest(device) => write!(f, "{} rests", letter(*device)),
             Action::Switch(to, from) => {
                 write!(f, "{} is shown the log of {}", letter(*to), letter(*from))

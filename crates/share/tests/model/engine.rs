@@ -66,6 +66,9 @@ pub trait ClientEngine: Clone {
     /// Stops and starts again, with what is left and a fresh incarnation.
     fn crash(&mut self, how: Crash, fresh: Incarnation) -> Vec<Output>;
 
+    /// Starts with a checkpoint that another device makes of its log. None: that device signs none now.
+    fn begin(&self, from: &Self, fresh: Incarnation) -> Option<(Self, Vec<Output>)>;
+
     /// The verified log.
     fn frontier(&self) -> &Chain;
     /// Size of the floor that a power cut leaves.

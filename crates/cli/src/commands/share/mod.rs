@@ -6,6 +6,7 @@
 //! | `admit` | `share invite`, `share device add` |
 //! | `join` | `share join` |
 //! | `members` | `share device`, `user`, `group`, `grant`, `revoke`, `accept` |
+//! | `checkpoint` | `share checkpoint`: what the log comes to, signed for new devices |
 //! | `status` | `share status` |
 //! | `compare` | `share compare`: whether two devices were shown one log |
 //! | `check` | `share check`: evidence against a server or a device |
@@ -19,6 +20,7 @@ use crate::output::{Done, Output};
 
 mod admit;
 mod check;
+mod checkpoint;
 mod compare;
 mod export;
 mod forget;
@@ -55,6 +57,7 @@ pub fn run(
         ShareCommand::Grant(args) => members::grant(args, config, output),
         ShareCommand::Revoke(args) => members::revoke(args, config, output),
         ShareCommand::Accept(args) => members::accept(args, config, output),
+        ShareCommand::Checkpoint(args) => checkpoint::run(args, global, config, output),
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
         ShareCommand::Status(args) => status::run(args, config, output),

@@ -1,5 +1,7 @@
 //! `bulla share status`: what this device knows of the log, how far all devices agree, and who is silent.
 
+use std::time::{Duration, Instant};
+
 use ::share::client::{Connection, DeviceStatus, Phase, Status};
 use serde_json::{Value, json};
 use trust::shared::device::DeviceKey;
@@ -11,15 +13,19 @@ use crate::output::{Done, Output, fields};
 use crate::sharing::members::Member;
 use crate::sharing::session::Shared;
 
+/// How long the server may take to name its checkpoints.
+const CHECKPOINT: Duration = Duration::from_secs(5);
+
 /// Shows the state of a volume.
 pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<Done> {
     let shared = Shared::open(config, &args.volume, &args.waiting)?;
     let asked = shared.run(async {
         let members = shared.members().await?;
-        Ok((members, shared.client().status(shared.until()).await?))
+        let status = shared.client().status(shared.until()).await?;
+        Ok((members, status, checkpoint(&shared).await))
     });
     let home = shared.home().clone();
-    let (members, status) = shared.close(asked, output)?;
+    let (members, status, checkpoint) = shared.close(asked, output)?;
     if !output.json() {
         output.line(&format!("volume    {}", home.volume()))?;
         output.line(&format!("server    {}", home.server()))?;
@@ -27,6 +33,16 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         output.line(&format!("log       {} entries and marks", status.log.size))?;
         let agreed = status.agreed();
         output.line(&format!("agreed    the first {agreed} by all devices"))?;
+        if status.begins > 0 {
+            let begins = status.begins;
+            output.line(&format!(
+                "begins    with a checkpoint of the first {begins}"
+            ))?;
+        }
+        if let Some((size, by, needed)) = checkpoint {
+            let line = format!("newest checkpoint: the first {size}, signed by {by} of {needed}");
+            output.line(&line)?;
+        }
     }
     let own = DeviceKey::from(home.device());
     let devices = members.devices();
@@ -47,9 +63,29 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         "online": matches!(status.connection, Connection::Online),
         "size": status.log.size,
         "agreed": status.agreed(),
+        "begins": status.begins,
+        "checkpoint": checkpoint.map(|(size, ..)| size),
         "devices": devices.len(),
         "differing": status.differing.len(),
     }))))
+}
+
+/// The newest checkpoint that the server has: its size, how many checkpointers signed it, and how many must.
+async fn checkpoint(shared: &Shared) -> Option<(u64, usize, u8)> {
+    let policies = shared.client().policies();
+    let role = &policies.roles().checkpointers;
+    if role.is_empty() {
+        return None;
+    }
+    // Without a connection the status says what else it knows.
+    let until = Instant::now() + CHECKPOINT;
+    let posted = shared.client().checkpoints(until).await.ok()?;
+    let posted = posted.iter().filter_map(|posted| {
+        let checkpoint = posted.read(policies).ok()?;
+        let by = posted.signers(policies).len();
+        (by > 0).then_some((checkpoint.log.size, by, role.needed()))
+    });
+    posted.max()
 }
 
 fn state(status: &Status) -> String {

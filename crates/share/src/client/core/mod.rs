@@ -24,7 +24,7 @@ use trust::{Record, Reject};
 
 use super::error::{Differing, Stopped};
 use super::evidence::Court;
-use crate::disk::{Disk, Keep};
+use crate::disk::{Disk, DiskError, Keep, Placed};
 use crate::engine::{
     Alarm, Delays, Durable, Effect, Engine, Record as EngineRecord, Reply, Request, Setup,
     Stopped as Why,
@@ -70,6 +70,14 @@ pub(super) enum Input {
     Look(Ticket, Call),
     /// Somebody has another device's note.
     Compare(SignedNote, oneshot::Sender<Compared>),
+    /// Somebody wants leaves of the floor.
+    Leaves {
+        from: u64,
+        to: u64,
+        answer: oneshot::Sender<Result<Vec<Placed<OpsCodec>>, DiskError>>,
+    },
+    /// Somebody waits until all devices have attested what they wrote.
+    Ask,
     /// The device is closed: what was written is made durable.
     Close,
 }
@@ -245,6 +253,12 @@ impl Core {
                 // Whoever asked may be gone.
                 drop(answer.send(compared));
             }
+            Input::Leaves { from, to, answer } => drop(answer.send(self.disk.range(from, to))),
+            Input::Ask => {
+                let devices = self.engine.unsupported().into_iter();
+                let asks = devices.map(|(device, _)| Out::Send(Request::Ask(device)));
+                outs.extend(asks.filter(|_| !self.stopped));
+            }
             Input::Look(ticket, call) => {
                 self.looking.push((ticket, call));
                 self.look_again(outs);
@@ -296,7 +310,11 @@ impl Core {
                 self.engine.cancel(ticket);
                 Vec::new()
             }
-            Input::Look(..) | Input::Compare(..) | Input::Close => Vec::new(),
+            Input::Look(..)
+            | Input::Compare(..)
+            | Input::Leaves { .. }
+            | Input::Ask
+            | Input::Close => Vec::new(),
         }
     }
 

@@ -23,9 +23,10 @@ use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, Key};
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
+use crate::disk::{DiskError, Placed};
 use crate::engine::Reply;
 use crate::files::{Call, Shelf};
-use crate::roster::Product;
+use crate::roster::{OpsCodec, Product};
 
 /// When something could not be fetched or stored, it is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -50,6 +51,12 @@ pub(super) enum Command {
         note: SignedNote,
         answer: oneshot::Sender<Compared>,
     },
+    Leaves {
+        from: u64,
+        to: u64,
+        answer: oneshot::Sender<Result<Vec<Placed<OpsCodec>>, DiskError>>,
+    },
+    Ask,
     Close(oneshot::Sender<()>),
 }
 
@@ -245,6 +252,10 @@ impl Driver {
                 Command::Compare { note, answer } => {
                     self.inputs.push_back(Input::Compare(note, answer));
                 }
+                Command::Leaves { from, to, answer } => {
+                    self.inputs.push_back(Input::Leaves { from, to, answer });
+                }
+                Command::Ask => self.inputs.push_back(Input::Ask),
                 Command::Close(done) => self.closing = Some(done),
             }
             next = self.commands.try_recv().ok();

@@ -185,6 +185,11 @@ impl Members {
         self.devices.get(&device).map(|row| &row.key)
     }
 
+    /// Number and key of every device, also of a removed one.
+    pub fn keys(&self) -> impl Iterator<Item = (Device, &PublicKey)> {
+        self.devices.iter().map(|(device, row)| (*device, &row.key))
+    }
+
     /// The user of a device, also of a removed one.
     pub fn user(&self, device: Device) -> Option<Principal> {
         self.devices.get(&device).map(|row| row.user)
@@ -326,6 +331,12 @@ impl Members {
     /// Whether a decision of the device waits for its next entry.
     pub fn waits(&self, device: Device) -> bool {
         self.late.iter().any(|late| late.written.device == device)
+    }
+
+    /// Whether [`Members::take_effect`] carries something out for the entry.
+    pub fn is_due(&self, written: &Written) -> bool {
+        let mut own = self.late.iter().map(|late| &late.written);
+        own.any(|late| late.device == written.device && late.position < written.attests())
     }
 
     /// Takes in the decisions of an entry, which take effect later. For each entry whose outline
