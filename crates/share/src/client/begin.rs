@@ -68,12 +68,11 @@ pub(super) async fn begin_over(
     dial: &dyn Dial,
     deadline: Instant,
 ) -> Result<Begun, ClientError> {
-    let epoch = policies.newest_epoch().number;
     // No engine runs while this lives.
     let (directory, volume) = (home.directory().to_owned(), home.volume());
     let closed = tokio::task::spawn_blocking(move || Closed::open(&directory, deadline));
     let closed = closed.await.map_err(|_| ClientError::Closed)??;
-    if let Some(start) = Start::read(home.directory(), volume, epoch)? {
+    if let Some(start) = Start::read(home.directory(), volume)? {
         let size = start.log().size;
         return Ok(Begun::Checkpoint { size });
     }
@@ -183,7 +182,7 @@ async fn take(
     }
     let volume = policies.chain().volume();
     let start = Start::new(volume, trusted.posted.clone(), level.rows()).map_err(refused)?;
-    let parts = start.parts(volume).map_err(refused)?;
+    let parts = start.parts();
     if policies.chain().find(&parts.policy.hash).is_none() {
         let why = format!("the checkpoint of {size} knows a policy that this device does not know");
         return Err(No::None(why));

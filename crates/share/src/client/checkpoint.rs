@@ -173,16 +173,12 @@ impl Client {
         told: impl Fn(u64),
     ) -> Result<Ledger<Product, Files>, ClientError> {
         let malformed = |why: Reject| ClientError::Home(why.to_string());
-        let epoch = self.policies().newest_epoch().number;
-        let start = Start::read(home.directory(), self.volume(), epoch)?;
-        let mut ledger = match start {
+        let mut ledger = match Start::read(home.directory(), self.volume())? {
             None => {
                 let files = Files::new(self.policies(), Arc::clone(shelf)).map_err(malformed)?;
                 Ledger::new(Recent::default(), files)
             }
-            Some(start) => start
-                .ledger(self.policies(), Arc::clone(shelf))
-                .map_err(malformed)?,
+            Some(start) => start.ledger(self.policies(), Arc::clone(shelf)).0,
         };
         if ledger.size() > size {
             let why = format!(

@@ -104,16 +104,19 @@ impl Parts {
     pub(super) fn open(mut self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
         let damaged = |why: Reject| ClientError::Home(why.to_string());
         let shelf = Arc::clone(&self.shelf);
-        let (volume, epoch) = (home.volume(), self.court.epoch);
-        let ledger = match Start::read(home.directory(), volume, epoch)? {
+        let ledger = match Start::read(home.directory(), home.volume())? {
             None => {
                 let files = Files::new(&self.policies, shelf).map_err(damaged)?;
                 Ledger::new(Recent::default(), files)
             }
+            Some(start) if start.log().epoch != self.court.epoch => {
+                let why = "the log was begun again after a fork";
+                return Err(ClientError::Unsupported(why.to_owned()));
+            }
             Some(start) => {
-                let window = start.window(volume).map_err(damaged)?;
+                let (ledger, window) = start.ledger(&self.policies, shelf);
                 self.court.window = Some(Arc::new(window));
-                start.ledger(&self.policies, shelf).map_err(damaged)?
+                ledger
             }
         };
         let opened = Disk::open(home.directory(), deadline, ledger)?;

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use ::share::admission::Joining;
-use ::share::client::{self, Begun as Began, Options};
+use ::share::client::{self, Begun as Began, ClientError, Options};
 use ::share::home::{Begun, Home, HomeError, NewHome};
 use serde_json::json;
 use tokio::time::Instant;
@@ -91,7 +91,13 @@ fn begin(
     let own = args.checkpoint_by.as_ref();
     let options = Options::default();
     let begun = session::run(&runtime, async {
-        Ok(client::begin(home, &options, own, until).await?)
+        match client::begin(home, &options, own, until).await {
+            // The device is a member, and replays what the server has.
+            Err(ClientError::Deadline { connection }) => Ok(Began::Replay {
+                why: Some(format!("the checkpoint did not come: {connection}")),
+            }),
+            begun => Ok(begun?),
+        }
     })?;
     match begun {
         Began::Checkpoint { size } => Ok(Some(size)),

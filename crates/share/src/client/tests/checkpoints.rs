@@ -371,3 +371,35 @@ async fn device_that_began_late_compares_what_it_can() {
     };
     trust::shared::evidence::verify(&std::fs::read(path).unwrap()).unwrap();
 }
+
+/// Without its beginning a device does not start again from nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn device_that_has_lost_its_start_does_not_run() {
+    let lab = Lab::checkpointed(1, &[1]);
+    let (one, _two) = pair(&lab).await;
+    lab.checkpoint(1, &one, &[1]).await;
+    lab.admit(&one, 3).await;
+    lab.begin(3, Some(1)).await.unwrap();
+    let three = running(&lab, 3).await;
+    done(three.call(create(&three, "d", "d"), soon()).await);
+    three.close(soon()).await.unwrap();
+    let home = lab.home(3);
+    let path = home.directory().join("start");
+    let open = || {
+        let parts = Parts::of(&home, &Options::default()).unwrap();
+        parts.open(&home, soon()).map(drop)
+    };
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(open(), Err(ClientError::Disk(_))));
+    std::fs::write(&path, &whole[1..]).unwrap();
+    assert!(matches!(open(), Err(ClientError::Home(_))));
+    std::fs::write(&path, &whole).unwrap();
+    open().unwrap();
+    // The floor of a device that has begun with the first leaf, with a start beside it.
+    one.close(soon()).await.unwrap();
+    let first = lab.home(1);
+    std::fs::write(first.directory().join("start"), &whole).unwrap();
+    let parts = Parts::of(&first, &Options::default()).unwrap();
+    assert!(parts.open(&first, soon()).is_err());
+}
