@@ -9,6 +9,7 @@ use trust::key::PublicKey;
 use trust::shared::decision::{Label, Role};
 use trust::shared::principal::Device;
 use trust::statement::VolumeId;
+use trust::text::is_hidden;
 use wire::shared::ServerAddress;
 
 use super::publishing::{KeyNew, Passphrase, parse_key};
@@ -46,10 +47,18 @@ pub enum ShareCommand {
     Revoke(ShareRevoke),
     /// Show how far all devices agree, who is silent, and what nobody has confirmed
     Status(ShareVolume),
+    /// Run the engine of this device for all programs of this user, until SIGTERM or Ctrl-C
+    Run(ShareRun),
+    /// Require that a device writes again and again, and use nothing while it is silent
+    Beacon(ShareBeacon),
     /// Compare what two devices have seen, by a short text over any channel
     Compare(ShareCompare),
     /// Check a file of evidence: whether it convicts a server or a device, and of what
     Check(ShareCheck),
+    /// Go on after a fork: sign which log stands and who orders from then on; writes a file for the server and all members
+    Recover(ShareRecover),
+    /// Go over to the log that the owners let stand after a fork; what this device alone has comes back as copies
+    Follow(ShareFollow),
     /// Accept what a silent device wrote, as far as this device has seen it
     Accept(ShareDevice),
     /// Sign what the log comes to, so that new devices begin there instead of replaying everything
@@ -78,8 +87,12 @@ impl ShareCommand {
             ShareCommand::Grant(_) => "share grant",
             ShareCommand::Revoke(_) => "share revoke",
             ShareCommand::Status(_) => "share status",
+            ShareCommand::Run(_) => "share run",
+            ShareCommand::Beacon(_) => "share beacon",
             ShareCommand::Compare(_) => "share compare",
             ShareCommand::Check(_) => "share check",
+            ShareCommand::Recover(_) => "share recover",
+            ShareCommand::Follow(_) => "share follow",
             ShareCommand::Accept(_) => "share accept",
             ShareCommand::Checkpoint(_) => "share checkpoint",
             ShareCommand::Export(_) => "share export",
@@ -122,7 +135,7 @@ pub struct ShareInit {
     #[arg(long, value_name = "FILE")]
     pub owner_key: PathBuf,
     /// The name of the first user, whose device this machine is
-    #[arg(long, value_name = "NAME", value_parser = parse_label)]
+    #[arg(long, value_name = "NAME", value_parser = parse_new_label)]
     pub user: Label,
     /// Use what a silent device wrote, and mark it, instead of refusing it
     #[arg(long)]
@@ -283,7 +296,7 @@ pub struct ShareUserAdd {
     /// The shared volume: its name on this machine, or its id
     pub volume: String,
     /// The name of the user
-    #[arg(value_parser = parse_label)]
+    #[arg(value_parser = parse_new_label)]
     pub name: Label,
     /// The role in the group `everybody`, which owns the root directory [default: writer]
     #[arg(long, value_name = "ROLE", value_parser = parse_role)]
@@ -352,6 +365,45 @@ pub struct ShareRevoke {
     pub waiting: Waiting,
 }
 
+/// `bulla share run`.
+#[derive(Debug, Args)]
+pub struct ShareRun {
+    /// The shared volumes: their names on this machine, or their ids
+    #[arg(required = true)]
+    pub volume: Vec<String>,
+    /// Serve metrics for Prometheus over HTTP at this address
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
+    /// Make this device a beacon of the volume: write a small file again and again, after this time
+    #[arg(long, value_name = "INTERVAL", value_parser = parse_duration, requires = "write")]
+    pub beacon: Option<Duration>,
+    /// The file in the volume that a beacon writes. It is created if it does not exist
+    #[arg(long, value_name = "FILE", requires = "beacon")]
+    pub write: Option<OsString>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share beacon`.
+#[derive(Debug, Args)]
+pub struct ShareBeacon {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The device: its number or its key; `bulla share device list VOLUME` shows them
+    #[arg(value_parser = parse_device)]
+    pub device: DeviceName,
+    /// How long it may be silent: longer than its interval, and the time that a message takes
+    #[arg(long, value_name = "D", value_parser = parse_duration, required_unless_present = "none")]
+    pub within: Option<Duration>,
+    /// Do not require it any more
+    #[arg(long, conflicts_with = "within")]
+    pub none: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
 /// `bulla share compare`.
 #[derive(Debug, Args)]
 pub struct ShareCompare {
@@ -359,6 +411,52 @@ pub struct ShareCompare {
     pub volume: String,
     /// A file with the text that this command printed on the other device, or `-` for stdin [default: print the text]
     pub seen: Option<PathBuf>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share recover`.
+#[derive(Debug, Args)]
+pub struct ShareRecover {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The owner's key file, that of `bulla share init`; repeat it if the rules demand several owners
+    #[arg(long, value_name = "FILE", required = true)]
+    pub owner_key: Vec<PathBuf>,
+    /// How many entries and marks of this device's log stand [default: all that it has seen]
+    #[arg(long, value_name = "SIZE")]
+    pub at: Option<u64>,
+    /// The public key of another server, which orders from then on [default: the same key]
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub orderer: Option<PublicKey>,
+    /// Where devices find the server from then on: bulla://host[:port] [default: where it was]
+    #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
+    pub server: Option<ServerAddress>,
+    /// A text of `bulla share compare` on another device: tells whether that device has seen the log of this one; repeat it
+    #[arg(long, value_name = "FILE")]
+    pub seen: Vec<PathBuf>,
+    /// The file to write, for `bulla serve REPO --accept RULES` and `bulla share follow VOLUME RULES`
+    #[arg(long, value_name = "RULES")]
+    pub out: PathBuf,
+    /// Where the owner key's passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share follow`.
+#[derive(Debug, Args)]
+pub struct ShareFollow {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The file that `bulla share recover` wrote [default: ask the server]
+    pub rules: Option<PathBuf>,
+    /// Where the server is now: bulla://host[:port]
+    #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
+    pub server: Option<ServerAddress>,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,
@@ -493,6 +591,19 @@ fn parse_label(text: &str) -> Result<Label, String> {
     Label::new(text).map_err(|e| format!("`{text}`: {e}"))
 }
 
+/// A name that somebody gives now. One that is there already may have been given by another program.
+pub fn parse_new_label(text: &str) -> Result<Label, String> {
+    let label = parse_label(text)?;
+    if text.chars().any(is_hidden) {
+        let shown: String = text.escape_unicode().collect();
+        return Err(format!("`{shown}` has a character that nobody sees"));
+    }
+    match text.trim() == text {
+        true => Ok(label),
+        false => Err(format!("`{text}` begins or ends with a space")),
+    }
+}
+
 /// A role by its word.
 pub fn parse_role(text: &str) -> Result<Role, String> {
     match text {
@@ -523,6 +634,16 @@ mod tests {
         for wrong in ["", "-1", "4294967296", "key1", "ada"] {
             assert!(parse_device(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn new_name_looks_like_no_other() {
+        assert!(parse_new_label("Ada Lovelace").is_ok());
+        for wrong in ["", "ada\u{200b}", "\u{202e}ada", " ada", "ada ", "a\tb"] {
+            assert!(parse_new_label(wrong).is_err(), "{wrong}");
+        }
+        // One that is there can be named, to remove it.
+        assert!(parse_label("ada\u{200b}").is_ok());
     }
 
     #[test]

@@ -37,11 +37,18 @@ fn policy_kind(reject: &Reject) -> Kind {
 fn home_kind(error: &HomeError) -> Kind {
     match error {
         HomeError::State(error) => state_kind(error),
-        HomeError::Key(error) => key_kind(error),
+        // The hints about key files are about those that users name.
+        HomeError::Key(error) => match key_kind(error) {
+            Kind::KeyFile | Kind::NoFile | Kind::NoInput => Kind::BadHome,
+            kind => kind,
+        },
         HomeError::Disk(error) => disk_kind(error),
         HomeError::Damaged { .. } => Kind::BadHome,
         HomeError::Exists { .. } | HomeError::NameTaken { .. } => Kind::Exists,
         HomeError::BadName { .. } | HomeError::BadServer(_) => Kind::Usage,
+        HomeError::Ambiguous { .. } => Kind::SameName,
+        HomeError::OtherPolicies => Kind::OwnersFork,
+        HomeError::GivesUp { .. } => Kind::BadPolicies,
         HomeError::Policies(why) => policy_kind(why),
     }
 }
@@ -73,6 +80,7 @@ fn connection_kind(connection: &Connection) -> Kind {
             Trouble::NotMember => Kind::NotMember,
             Trouble::Restored => Kind::Restored,
             Trouble::OtherLog => Kind::OtherHistory,
+            Trouble::Successor | Trouble::OtherEpoch => Kind::OtherEpoch,
             Trouble::Unfit => Kind::Integrity,
         },
     }
@@ -85,8 +93,13 @@ fn client_kind(error: &ClientError) -> Kind {
         ClientError::Deadline { connection } => connection_kind(connection),
         ClientError::Busy => Kind::Unavailable,
         ClientError::Stopped(stopped) => stopped_kind(stopped),
+        ClientError::GoneOver => Kind::OtherEpoch,
         ClientError::Closed => Kind::Defect,
         ClientError::Unsupported(_) => Kind::Newer,
+        ClientError::Interrupted => Kind::EngineEnded,
+        ClientError::OtherBuild { .. } => Kind::OtherBuild,
+        ClientError::EngineElsewhere { .. } => Kind::StateLocked,
+        ClientError::Overdue { .. } => Kind::Overdue,
     }
 }
 
@@ -100,6 +113,7 @@ fn link_kind(error: &LinkError) -> Kind {
             wire::shared::NO_VOLUME => Kind::NoVolume,
             wire::shared::NOT_MEMBER | wire::shared::GUEST => Kind::NotMember,
             wire::shared::OTHER_LOG => Kind::OtherHistory,
+            wire::shared::OTHER_EPOCH => Kind::OtherEpoch,
             wire::shared::RESTORED => Kind::Restored,
             wire::shared::QUOTA | wire::shared::FULL => Kind::DiskFull,
             _ => Kind::Unavailable,
@@ -129,7 +143,8 @@ fn host_kind(error: &HostError) -> Kind {
             Kind::Newer => Kind::Newer,
             _ => Kind::BadGenesis,
         },
-        HostError::Epoch { .. } => Kind::Newer,
+        HostError::OtherPolicies { .. } => Kind::OwnersFork,
+        HostError::OtherStart { .. } => Kind::OtherStart,
         HostError::Restored { .. } => Kind::ServerRestored,
         HostError::Blocks(_) => Kind::ServerDisk,
         HostError::Turned(_)

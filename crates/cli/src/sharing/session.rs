@@ -5,7 +5,9 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::share::client::{Client, ClientError, Connection, Options, Phase, Sink, Stopped, Trouble};
+use ::share::client::{
+    Answered, Client, ClientError, Connection, NewFile, Phase, Sink, Stopped, Trouble,
+};
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
@@ -18,7 +20,8 @@ use trust::shared::device::DeviceKey;
 use trust::shared::principal::{FileId, Name, Principal};
 
 use super::members::Membership;
-use super::places;
+use super::places::{self, Address};
+use super::recovery::{self, Recovered};
 use crate::args::Waiting;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -27,6 +30,8 @@ use crate::session;
 
 /// How long a command that is done waits until its device has confirmed what it wrote.
 const CONFIRM: Duration = Duration::from_secs(2);
+/// How long a command that can do without the server waits for its first answer.
+const ANSWERS: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -36,6 +41,7 @@ pub struct Shared {
     home: Home,
     client: Client,
     deadline: Duration,
+    recovered: Recovered,
     /// Size of the prefix of the log whose files are read. None: the newest.
     pub(super) past: Option<u64>,
     /// An answer rests on what a silent device wrote.
@@ -58,24 +64,40 @@ impl Shared {
         Shared::start(config, super::home(config, name)?, waiting.deadline)
     }
 
+    /// Opens the volume for a command that shows what this device knows, also without its server.
+    pub fn open_alone(config: &Config, name: &str, waiting: &Waiting) -> Outcome<Shared> {
+        let home = super::home(config, name)?;
+        Shared::begin(config, home, waiting.deadline, async |client, until| {
+            heard(client, until).await;
+            Ok(())
+        })
+    }
+
     /// Opens the volume of a home.
     pub fn start(config: &Config, home: Home, deadline: Option<Duration>) -> Outcome<Shared> {
+        Shared::begin(config, home, deadline, reached)
+    }
+
+    fn begin(
+        config: &Config,
+        home: Home,
+        deadline: Option<Duration>,
+        wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
+    ) -> Outcome<Shared> {
         let deadline = match deadline {
             Some(deadline) => deadline,
             None => config.duration("deadline")?,
         };
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
-        let client = session::run(&runtime, async {
-            let client = Client::start(&home, Options::default(), until).await?;
-            reached(&client, until).await?;
-            Ok(client)
-        })?;
+        let opening = recovery::open(&home, until, wait);
+        let (client, recovered) = session::run(&runtime, opening)?;
         Ok(Shared {
             runtime,
             home,
             client,
             deadline,
+            recovered,
             past: None,
             is_marked: AtomicBool::new(false),
             has_written: AtomicBool::new(false),
@@ -89,11 +111,12 @@ impl Shared {
 
     /// Ends the work: other devices can use what this one has written.
     pub fn close<T>(self, outcome: Outcome<T>, output: &mut Output) -> Outcome<T> {
+        self.recovered.tell(output);
         if self.is_marked.load(Ordering::Relaxed) {
             output.unattested();
         }
         if let Some(why) = self.convicted() {
-            output.convicted(ClientError::from(why).into());
+            output.ends_with(ClientError::from(why).into());
         }
         let closed = self.runtime.block_on(async {
             if self.has_written.load(Ordering::Relaxed) {
@@ -126,6 +149,11 @@ impl Shared {
             }
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// What became of this device while it was opened.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
     }
 
     /// The home.
@@ -173,6 +201,11 @@ impl Shared {
             Some(_) if call.only_reads() => self.client.look(call, self.until()).await?,
             _ => self.client.call(call, self.until()).await?,
         };
+        self.used(answered).await
+    }
+
+    /// Notes what an answer rests on.
+    async fn used(&self, answered: Answered) -> Outcome<Answer> {
         if !answered.marked.entries().is_empty() {
             self.is_marked.store(true, Ordering::Relaxed);
         }
@@ -274,22 +307,27 @@ impl Shared {
         }
     }
 
-    /// Makes a file.
+    /// Makes a file. Returns its number.
     pub async fn create(
         &self,
-        place: &Place,
+        at: &Address,
         inode: Inode,
         owner: Option<Principal>,
         replace: bool,
-    ) -> Outcome<()> {
-        let call = Call::Create {
-            place: place.clone(),
-            number: self.client.new_number()?,
-            inode: Box::new(inode),
+    ) -> Outcome<FileId> {
+        self.has_written.store(true, Ordering::Relaxed);
+        let file = NewFile {
+            place: at.name.clone(),
+            inode,
             owner,
             replace,
         };
-        self.change(call, &|| places::shown(place)).await
+        let answered = self.client.create(file, self.until()).await?;
+        match self.used(answered).await? {
+            Answer::Done(file) => Ok(file),
+            Answer::Refused(why) => Err(refused(&why, &at.shown())),
+            _ => Err(defect()),
+        }
     }
 
     /// Makes a decision about members.
@@ -299,11 +337,13 @@ impl Shared {
 
     /// The members now.
     pub async fn members(&self) -> Outcome<Membership> {
-        match self.call(Call::Members).await? {
-            Answer::Members(roll) => Ok(Membership::of(roll)),
-            Answer::Refused(why) => Err(refused(&why, "members")),
-            _ => Err(defect()),
-        }
+        members(self.call(Call::Members).await?)
+    }
+
+    /// The members as far as this device has seen the log.
+    pub async fn known_members(&self) -> Outcome<Membership> {
+        let look = self.client.look(Call::Members, self.until());
+        members(look.await?.answer)
     }
 
     /// Reads the content of files.
@@ -314,9 +354,35 @@ impl Shared {
     }
 }
 
+fn members(answer: Answer) -> Outcome<Membership> {
+    match answer {
+        Answer::Members(roll) => Ok(Membership::of(roll)),
+        Answer::Refused(why) => Err(refused(&why, "members")),
+        _ => Err(defect()),
+    }
+}
+
+/// Waits until the device has caught up, or until it is clear that it does not: it has stopped, the server was lost or
+/// cannot be reached, or time is over.
+async fn heard(client: &Client, until: Instant) {
+    let answers_until = until.min(Instant::now() + ANSWERS);
+    loop {
+        let view = client.view();
+        let is_over = match (&view.phase, &view.connection) {
+            (Phase::Running | Phase::Stopped(_), _) | (_, Connection::Offline(_)) => true,
+            (_, Connection::Connecting) => Instant::now() >= answers_until,
+            (_, Connection::Online) => Instant::now() >= until,
+        };
+        if is_over {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// Waits until the server has let this device in, and the device has caught up. A refusal that time does not heal ends
 /// the wait at once. Without any answer the calls that follow say so.
-async fn reached(client: &Client, until: Instant) -> Outcome<()> {
+pub(super) async fn reached(client: &Client, until: Instant) -> Outcome<()> {
     loop {
         let view = client.view();
         let hopeless = match (&view.phase, &view.connection) {
@@ -347,7 +413,7 @@ pub fn now() -> Mtime {
 }
 
 /// The failure for a call that had no effect on what `about` names.
-pub(super) fn refused(why: &Refused, about: &str) -> Failure {
+pub fn refused(why: &Refused, about: &str) -> Failure {
     let kind = match why {
         Refused::NotFound => Kind::NotFound,
         Refused::NotPermitted => Kind::NoPermission,

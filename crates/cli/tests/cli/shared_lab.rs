@@ -115,7 +115,7 @@ impl Orderer {
             let stop = format!("kill -TERM {}", child.id());
             let told = Command::new("sh").args(["-c", &stop]).status();
             assert!(told.unwrap().success());
-            child.wait().unwrap();
+            assert!(child.wait().unwrap().success());
         }
     }
 

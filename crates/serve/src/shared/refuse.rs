@@ -9,8 +9,8 @@ use trust::Reject;
 use wire::frame::HEADER_BYTES;
 use wire::refusal::{ErrorCode, put_error};
 use wire::shared::{
-    FORGED, FULL, NO_CHECKPOINT, NO_MAILBOX, NOT_MEMBER, OCCUPIED, OTHER_LOG, QUOTA, REPLACED,
-    RESTORED, WRONG_BLOCK,
+    FORGED, FULL, NO_CHECKPOINT, NO_MAILBOX, NOT_MEMBER, OCCUPIED, OTHER_EPOCH, OTHER_LOG, QUOTA,
+    REPLACED, RESTORED, WRONG_BLOCK,
 };
 
 /// A refusal: code and text.
@@ -65,6 +65,7 @@ fn turned_code(turned: Turned) -> ErrorCode {
         Turned::Busy => ErrorCode::BUSY,
         Turned::Quota => QUOTA,
         Turned::Forged => FORGED,
+        Turned::OtherEpoch => OTHER_EPOCH,
         Turned::OtherLog => OTHER_LOG,
         Turned::Restored => RESTORED,
     }

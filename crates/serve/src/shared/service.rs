@@ -202,6 +202,7 @@ impl SharedService {
 
 /// Answers ENTER.
 fn welcome(host: &Host, responder: &mut Responder<'_>) {
+    responder.entered();
     let policies = host.policies().len() as u64;
     let heartbeat = host.heartbeat().as_millis();
     let welcome = Welcome {
@@ -216,6 +217,7 @@ impl Service for SharedService {
     type Session = Session;
 
     fn open(&self, mut opening: Opening<'_>) -> Session {
+        opening.must_enter();
         Session {
             exporter: opening.exporter(),
             pusher: opening.pusher(),

@@ -1,9 +1,9 @@
-//! The file `start` of a home that began with a checkpoint: the checkpoint, and all its rows. It is written once, whole,
+//! The file `start` of a device's memory that began with a checkpoint: the checkpoint, and all its rows. It is written once, whole,
 //! before the device has seen anything of the log, and never changed; so a process that is killed leaves a home that
 //! begins with a checkpoint, or one that begins with the first leaf.
 //!
 //! ```text
-//! "bullast\n" | format u32 = 0 | flags u32 = 0 | volume [32] | 0 |
+//! "bullast\n" | format u32 = 0 | flags u32 = 0 | volume [32] | epoch varint |
 //! posted bytes | count varint | count × (bytes of the key | bytes of the value) | BLAKE3 [32] of all before
 //! ```
 //!
@@ -36,8 +36,6 @@ const FORM: Form = Form {
     what: "start of a shared volume",
     magic: *b"bullast\n",
 };
-/// The checkpoint says which epoch it is of.
-const NO_EPOCH: u64 = 0;
 /// Longest key, and longest value.
 const MAX_PART_BYTES: usize = 4096;
 /// Longest file.
@@ -118,22 +116,22 @@ impl Start {
     ///
     /// # Errors
     /// [`StartError::State`]; then the home has none.
-    pub fn write(&self, home: &Path, volume: VolumeId) -> Result<(), StartError> {
-        let mut out = FORM.begin(volume, NO_EPOCH);
+    pub fn write(&self, memory: &Path, volume: VolumeId) -> Result<(), StartError> {
+        let mut out = FORM.begin(volume, self.log.epoch);
         out.bytes(&self.posted.encode());
         out.varint(self.rows.len() as u64);
         for (key, value) in &self.rows {
             out.bytes(key).bytes(value);
         }
-        Ok(private::replace(&home.join(FILE), &Form::end(out))?)
+        Ok(private::replace(&memory.join(FILE), &Form::end(out))?)
     }
 
     /// Reads the file of a home. None: the home begins with the first leaf.
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn read(home: &Path, volume: VolumeId) -> Result<Option<Start>, StartError> {
-        let path = home.join(FILE);
+    pub fn read(memory: &Path, volume: VolumeId, epoch: u64) -> Result<Option<Start>, StartError> {
+        let path = memory.join(FILE);
         let damaged = |why: String| StartError::Damaged {
             path: path.clone(),
             why,
@@ -147,12 +145,12 @@ impl Start {
                 read.map_err(|e| damaged(e.to_string()))?
             }
         };
-        let start = Start::decode(&bytes, volume);
+        let start = Start::decode(&bytes, volume, epoch);
         start.map(Some).map_err(|why| damaged(why.to_string()))
     }
 
-    fn decode(bytes: &[u8], volume: VolumeId) -> Result<Start, Reject> {
-        let mut d = FORM.open(bytes, volume, NO_EPOCH)?;
+    fn decode(bytes: &[u8], volume: VolumeId, epoch: u64) -> Result<Start, Reject> {
+        let mut d = FORM.open(bytes, volume, epoch)?;
         let posted = Posted::decode(d.bytes(MAX_POSTED_BYTES)?)?;
         let count = d.bounded(MAX_ROWS, "too many rows")?;
         let mut rows = Vec::new();
@@ -162,7 +160,14 @@ impl Start {
             rows.push((key, value));
         }
         d.finish()?;
-        Start::new(volume, posted, rows)
+        let start = Start::new(volume, posted, rows)?;
+        match start.log.epoch == epoch {
+            true => Ok(start),
+            false => Err(Reject::Malformed {
+                what: FORM.what,
+                why: "of another epoch",
+            }),
+        }
     }
 }
 

@@ -69,10 +69,12 @@ pub(super) async fn begin_over(
     deadline: Instant,
 ) -> Result<Begun, ClientError> {
     // No engine runs while this lives.
-    let (directory, volume) = (home.directory().to_owned(), home.volume());
+    let epoch = policies.newest_epoch().number;
+    let (memory, volume) = (home.memory(epoch), home.volume());
+    let directory = memory.clone();
     let closed = tokio::task::spawn_blocking(move || Closed::open(&directory, deadline));
     let closed = closed.await.map_err(|_| ClientError::Closed)??;
-    if let Some(start) = Start::read(home.directory(), volume)? {
+    if let Some(start) = Start::read(&memory, volume, epoch)? {
         let size = start.log().size;
         return Ok(Begun::Checkpoint { size });
     }
@@ -87,7 +89,7 @@ pub(super) async fn begin_over(
     let found = found.unwrap_or_else(|_| Err(slow().into()));
     match found {
         Ok(start) => {
-            start.write(home.directory(), volume)?;
+            start.write(&memory, volume)?;
             let size = start.log().size;
             Ok(Begun::Checkpoint { size })
         }
@@ -130,11 +132,14 @@ async fn find(
                 .to_owned(),
         }));
     }
-    let begins = home.begins();
-    let begins = begins.filter(|begins| begins.epoch == policies.newest_epoch().number);
+    // Prefixes that the log must have: that of the invitation, and that with which the owners have begun its epoch.
+    let epoch = policies.newest_epoch();
+    let begins = home.begins().filter(|it| it.epoch == epoch.number);
+    let start = epoch.start.in_epoch(epoch.number);
+    let begins: Vec<LogPoint> = begins.copied().into_iter().chain([start]).collect();
     let mut why = String::new();
     for trusted in trusted.into_iter().take(TRIES) {
-        match take(&trusted, policies, begins, &*line).await {
+        match take(&trusted, policies, &begins, &*line).await {
             Err(No::None(other)) => why = other,
             taken => return taken,
         }
@@ -154,7 +159,7 @@ pub(super) async fn posted(line: &dyn Line) -> Result<Vec<Posted>, Lost> {
 async fn take(
     trusted: &Trusted,
     policies: &Policies,
-    begins: Option<&LogPoint>,
+    begins: &[LogPoint],
     line: &dyn Line,
 ) -> Result<Start, No> {
     let checkpoint = trusted.checkpoint.checkpoint();
@@ -187,16 +192,19 @@ async fn take(
         let why = format!("the checkpoint of {size} knows a policy that this device does not know");
         return Err(No::None(why));
     }
-    let Some(begins) = begins.filter(|begins| begins.size <= size) else {
-        // What the invitation names lies after the checkpoint: the engine compares it.
-        return Ok(start);
-    };
     let log = Recent::begin(&parts.window);
-    match Log::<Product>::root_at(&log, begins.size) {
-        Some(root) if root == begins.root => Ok(start),
-        Some(_) => Err(No::OtherBeginning),
-        None => Err(No::None(format!(
-            "the checkpoint of {size} does not show whether its log has the prefix that the invitation names"
-        ))),
+    // What lies after the checkpoint, the engine compares.
+    for begins in begins.iter().filter(|it| (1..=size).contains(&it.size)) {
+        match Log::<Product>::root_at(&log, begins.size) {
+            Some(root) if root == begins.root => {}
+            Some(_) => return Err(No::OtherBeginning),
+            None => {
+                return Err(No::None(format!(
+                    "the checkpoint of {size} does not show whether its log has the first {} entries and marks that it must have",
+                    begins.size
+                )));
+            }
+        }
     }
+    Ok(start)
 }

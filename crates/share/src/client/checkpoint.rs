@@ -122,6 +122,7 @@ impl Client {
         patience: Duration,
         told: impl Fn(u64),
     ) -> Result<Checkpoint, ClientError> {
+        self.has_engine()?;
         let shelf = Arc::new(Shelf::new(DEFAULT_SHELF_BYTES));
         let ledger = self.ledger_at(home, size, &shelf, patience, told).await?;
         let policies = self.policies();
@@ -173,7 +174,9 @@ impl Client {
         told: impl Fn(u64),
     ) -> Result<Ledger<Product, Files>, ClientError> {
         let malformed = |why: Reject| ClientError::Home(why.to_string());
-        let mut ledger = match Start::read(home.directory(), self.volume())? {
+        let epoch = self.policies().newest_epoch().number;
+        let memory = home.memory(epoch);
+        let mut ledger = match Start::read(&memory, self.volume(), epoch)? {
             None => {
                 let files = Files::new(self.policies(), Arc::clone(shelf)).map_err(malformed)?;
                 Ledger::new(Recent::default(), files)
@@ -277,12 +280,23 @@ impl Client {
 
     /// A connection to the server.
     async fn line(&self, deadline: Instant) -> Result<Arc<dyn Line>, ClientError> {
-        let mut lines = self.0.sink.lines.clone();
-        let waits = lines.wait_for(Option::is_some);
-        match timeout_at(deadline.into(), waits).await {
-            Ok(Ok(line)) => line.clone().ok_or(ClientError::Closed),
-            Ok(Err(_)) => Err(ClientError::Closed),
-            Err(_) => Err(self.late()),
+        self.has_engine()?;
+        loop {
+            if let Some(line) = self.ask(deadline, Command::Line).await? {
+                return Ok(line);
+            }
+            if Instant::now() + LOOK >= deadline {
+                return Err(self.late());
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Checkpoints are made where the engine runs.
+    fn has_engine(&self) -> Result<(), ClientError> {
+        match self.view().process {
+            None => Ok(()),
+            Some(process) => Err(ClientError::EngineElsewhere { process }),
         }
     }
 

@@ -16,6 +16,7 @@ use trust::shared::checkpoint::Window;
 use trust::shared::evidence::{
     Convicted, Evidence as Proved, Included, MAX_EVIDENCE_BYTES, Offence, verify,
 };
+use trust::shared::genesis::{Epoch, Policies};
 use trust::shared::note::SignedNote;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
@@ -28,6 +29,10 @@ use crate::roster::{OpsCodec, Product};
 use crate::scheme::{Leaf, Scheme};
 use crate::signed::Entry;
 
+/// Where evidence lies in a home.
+const EVIDENCE: &str = "evidence";
+/// Where that of closed epochs lies.
+const ARCHIVE: &str = "archive";
 /// Leaves of a block whose root [`Roots`] keeps.
 const BLOCK: usize = 256;
 /// Most files of evidence in a home. The first ones matter most.
@@ -38,7 +43,7 @@ const MAX_FILES: usize = 64;
 pub(super) struct Court {
     pub(super) directory: PathBuf,
     pub(super) volume: VolumeId,
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     /// From the genesis to the one that begins the epoch.
     pub(super) policies: Vec<Signed>,
     /// The end of the log with which a checkpoint began.
@@ -178,7 +183,20 @@ impl Case<'_> {
             });
         }
         offences.extend(self.passed(at, entry, (last_at, last), &included));
+        offences.extend(self.twice(at, entry));
         offences
+    }
+
+    /// Two entries of one number, if the author's key has signed them.
+    fn twice(&self, at: u64, entry: &Entry) -> Option<Offence> {
+        let number = |entry: &Entry| {
+            let heading = Product::heading(entry);
+            (heading.incarnation, heading.n)
+        };
+        let mut own = self.own_before(at, entry);
+        let (_, other) = own.find(|(_, own)| number(own) == number(entry))?;
+        let (one, other) = (entry.signed().clone(), other.signed().clone());
+        Some(Offence::signed_twice(one, other))
     }
 
     /// An entry that names another one than its author's last.
@@ -242,6 +260,55 @@ impl Court {
         })
     }
 
+    /// For the newest epoch of these policies. `signed`: the same ones.
+    pub(super) fn new(home: &Path, policies: &Policies, signed: Vec<Signed>) -> Court {
+        let epoch = *policies.newest_epoch();
+        let begins = |number: &u64| {
+            let policy = policies.chain().get(*number);
+            policy.is_some_and(|(policy, _)| policy.log_epoch() == epoch.number)
+        };
+        let first = (0..signed.len() as u64).find(begins).unwrap_or(0);
+        let mut signed = signed;
+        signed.truncate(usize::try_from(first.saturating_add(1)).unwrap_or(usize::MAX));
+        let court = Court {
+            directory: home.join(EVIDENCE),
+            volume: policies.chain().volume(),
+            epoch,
+            policies: signed,
+            window: None,
+        };
+        court.archive();
+        court
+    }
+
+    /// Evidence of an epoch that is closed stops nobody any more, and is kept.
+    fn archive(&self) {
+        let Ok(files) = std::fs::read_dir(&self.directory) else {
+            return;
+        };
+        let archive = self.directory.join(ARCHIVE);
+        let is_closed = |path: &PathBuf| {
+            let verdict = read(path).and_then(|bytes| verify(&bytes).ok());
+            verdict.is_some_and(|verdict| {
+                verdict.volume == self.volume && verdict.epoch < self.epoch.number
+            })
+        };
+        let paths = files.take(MAX_FILES).filter_map(Result::ok);
+        for path in paths.map(|file| file.path()).filter(is_closed) {
+            let Some(name) = path.file_name() else {
+                continue;
+            };
+            let moved = private::create_directory(&archive)
+                .map_err(|e| e.to_string())
+                .and_then(|()| {
+                    std::fs::rename(&path, archive.join(name)).map_err(|e| e.to_string())
+                });
+            if let Err(error) = moved {
+                tracing::warn!(%error, "evidence of a closed epoch stays where it is");
+            }
+        }
+    }
+
     /// Makes a file of what the engine found, if it can be proved to others.
     pub(super) fn convict(
         &self,
@@ -256,11 +323,19 @@ impl Court {
             (None, Evidence::Form { note, .. }) => {
                 self.offences(evidence, &nothing(note, disk), disk)
             }
-            (None, Evidence::Notes { .. }) => Vec::new(),
+            (None, Evidence::Notes { .. } | Evidence::Start { .. }) => Vec::new(),
         };
-        let found = offences
+        // What convicts the server does not hide that a device has signed twice.
+        let (devices, servers): (Vec<_>, Vec<_>) =
+            offences.into_iter().partition(Offence::accuses_device);
+        let found = servers
             .into_iter()
             .find_map(|offence| self.keep(offence).ok());
+        for offence in devices {
+            if let Ok((what, path)) = self.keep(offence) {
+                tracing::warn!(what, file = %path.display(), "a device is convicted");
+            }
+        }
         match found {
             Some((what, path)) => Stopped::Convicted {
                 what,
@@ -278,13 +353,9 @@ impl Court {
     pub(super) fn convicted(&self) -> Option<Stopped> {
         let files = std::fs::read_dir(&self.directory).ok()?;
         let convicts = |path: PathBuf| {
-            let mut bytes = Vec::new();
-            let most = MAX_EVIDENCE_BYTES as u64 + 1;
-            let file = File::open(&path).ok()?;
-            file.take(most).read_to_end(&mut bytes).ok()?;
-            let verdict = verify(&bytes).ok()?;
+            let verdict = verify(&read(&path)?).ok()?;
             let is_orderer = matches!(verdict.convicted, Convicted::Orderer(_));
-            let is_ours = verdict.volume == self.volume && verdict.epoch == self.epoch;
+            let is_ours = verdict.volume == self.volume && verdict.epoch == self.epoch.number;
             (is_orderer && is_ours).then(|| Stopped::Convicted {
                 what: verdict.what.to_owned(),
                 evidence: Some(path),
@@ -296,11 +367,10 @@ impl Court {
 
     /// Writes a file that [`trust::shared::evidence::verify`] accepts. Gives what it proves.
     pub(super) fn keep(&self, offence: Offence) -> Result<(String, PathBuf), String> {
-        let accuses_device = matches!(offence, Offence::SignedTwice(_));
         let file = Proved {
             volume: self.volume,
-            epoch: self.epoch,
-            policies: match accuses_device {
+            epoch: self.epoch.number,
+            policies: match offence.accuses_device() {
                 true => Vec::new(),
                 false => self.policies.clone(),
             },
@@ -324,12 +394,25 @@ impl Court {
     }
 }
 
+/// A file of evidence, as far as one may be long.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = MAX_EVIDENCE_BYTES as u64 + 1;
+    let file = File::open(path).ok()?;
+    file.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 fn count(directory: &Path) -> usize {
     std::fs::read_dir(directory).map_or(0, |files| files.take(MAX_FILES).count())
 }
 
 fn words(evidence: &Evidence<Product>) -> String {
     match evidence {
+        Evidence::Start { .. } => {
+            "its log does not begin with the prefix that the owners of the volume have named"
+                .to_owned()
+        }
         Evidence::Notes { .. } => "it shows this device another log than before".to_owned(),
         Evidence::Form {
             faults, malformed, ..
@@ -369,6 +452,12 @@ impl Court {
             return Vec::new();
         };
         match evidence {
+            Evidence::Start { note, .. } => {
+                let start = self.epoch.start.size;
+                let proof = Proofs::new(shown).prefix(start, note.note().log.size);
+                let offence = proof.map(|proof| Offence::OtherStart { note: *note, proof });
+                offence.into_iter().collect()
+            }
             Evidence::Notes { mine, theirs, .. } => {
                 let logs = [(mine, Proofs::new(own)), (theirs, Proofs::new(shown))];
                 fork(logs).into_iter().collect()

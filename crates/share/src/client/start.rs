@@ -1,5 +1,6 @@
 //! From a home to a running engine.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,16 +8,20 @@ use reader::Blocks;
 use store::Replica;
 use store::mirrors::Mirrors;
 use tokio::sync::{Semaphore, mpsc, watch};
-use trust::Reject;
 use trust::shared::effect::Volume as Fixed;
 use trust::shared::genesis::Policies;
 use wire::shared::ServerAddress;
 
-use super::connection::{Connection, Dial};
+use super::connection::Connection;
+#[cfg(test)]
+use super::connection::Dial;
 use super::core::{Core, Folding};
-use super::driver::{Driver, Shown};
+#[cfg(test)]
+use super::driver::Driver;
+use super::driver::Shown;
 use super::evidence::Court;
-use super::link::Server;
+use super::link::{Offered, Server};
+use super::neighbour::seat::{self, Plug, Seat};
 use super::place::{Place, Sink};
 use super::status::{Phase, View};
 use super::{Client, ClientError, Inner, Options};
@@ -29,8 +34,6 @@ use crate::ledger::Ledger;
 use crate::prefixes::Recent;
 use crate::roster::Product;
 use crate::signed::{Signed, Source};
-
-const EVIDENCE: &str = "evidence";
 
 /// The system's randomness.
 struct Random;
@@ -61,29 +64,13 @@ impl Parts {
     /// Reads a home.
     pub(super) fn of(home: &Home, options: &Options) -> Result<Parts, ClientError> {
         let policies = home.policies()?;
-        let epoch = *policies.newest_epoch();
-        if epoch.start.size != 0 {
-            let why = "the log was begun again after a fork";
-            return Err(ClientError::Unsupported(why.to_owned()));
-        }
-        let scheme = Signed::new(
-            home.volume(),
-            epoch.number,
-            epoch.orderer,
-            home.key()?,
-            Arc::new(Random),
-        );
+        let scheme = Signed::of(&policies, home.key()?, Arc::new(Random));
         let roles = policies.roles();
+        let court = Court::new(home.directory(), &policies, home.signed_policies()?);
         Ok(Parts {
             shelf: Arc::new(Shelf::new(options.shelf_bytes)),
             scheme,
-            court: Court {
-                directory: home.directory().join(EVIDENCE),
-                volume: home.volume(),
-                epoch: epoch.number,
-                policies: home.signed_policies()?,
-                window: None,
-            },
+            court,
             setup: Setup {
                 silence: roles.silence,
                 // Calls whose programs are gone stay until their entry has its place.
@@ -102,16 +89,14 @@ impl Parts {
     /// Opens the files of the home, and starts the engine with what they have. Waits for another process that has
     /// them open, until the deadline.
     pub(super) fn open(mut self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
-        let damaged = |why: Reject| ClientError::Home(why.to_string());
+        let epoch = self.court.epoch.number;
+        let memory = home.memory(epoch);
         let shelf = Arc::clone(&self.shelf);
-        let ledger = match Start::read(home.directory(), home.volume())? {
+        let ledger = match Start::read(&memory, home.volume(), epoch)? {
             None => {
-                let files = Files::new(&self.policies, shelf).map_err(damaged)?;
+                let files = Files::new(&self.policies, shelf);
+                let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
                 Ledger::new(Recent::default(), files)
-            }
-            Some(start) if start.log().epoch != self.court.epoch => {
-                let why = "the log was begun again after a fork";
-                return Err(ClientError::Unsupported(why.to_owned()));
             }
             Some(start) => {
                 let (ledger, window) = start.ledger(&self.policies, shelf);
@@ -119,17 +104,22 @@ impl Parts {
                 ledger
             }
         };
-        let opened = Disk::open(home.directory(), deadline, ledger)?;
+        let opened = Disk::open(&memory, deadline, ledger)?;
+        // Another process may have gone over while this one waited. Nothing is signed in an epoch that is closed.
+        if home.policies()?.newest_epoch().number != epoch {
+            return Err(ClientError::GoneOver);
+        }
+        let before = home.earlier_memories(epoch);
         let begins = home.begins().copied();
-        let begins = begins.filter(|begins| begins.epoch == self.court.epoch);
+        let begins = begins.filter(|begins| begins.epoch == epoch);
         Ok(Core::new(
             self.scheme,
             self.setup,
             (self.delays, self.folding),
             opened,
             self.shelf,
-            (self.court, Timekeeper::open(home.directory())),
-            begins,
+            (self.court, Timekeeper::open(&memory)),
+            (begins, before),
         ))
     }
 }
@@ -147,61 +137,73 @@ pub(super) fn server(
     Ok(Server {
         to,
         volume: home.volume(),
-        orderer: policies.newest_epoch().orderer,
+        policies: policies.clone(),
+        offered: Offered::default(),
         device: home.key()?,
         options: options.link.clone(),
     })
 }
 
 impl Client {
-    /// Starts the engine of a home on this runtime, and connects to its server, again and again. Waits for another
-    /// process that runs the engine, until the deadline.
+    /// Opens a home on this runtime: the engine runs here, or in another process of this user that has the home open
+    /// already. When that process ends, the next one runs it (decision 0053). The engine connects to its server, again
+    /// and again. Waits until the deadline for a process that has the home open and answers nobody.
     ///
     /// # Errors
-    /// [`ClientError::Home`], [`ClientError::Disk`], [`ClientError::Unsupported`]. A server that does not answer is no
-    /// error here: [`Client::running`] waits for it.
+    /// [`ClientError::Home`], [`ClientError::Disk`], [`ClientError::Unsupported`], [`ClientError::OtherBuild`]. A server
+    /// that does not answer is no error here: [`Client::running`] waits for it.
     pub async fn start(
         home: &Home,
         options: Options,
         deadline: Instant,
     ) -> Result<Client, ClientError> {
-        let parts = Parts::of(home, &options)?;
-        let server = server(home, &parts.policies, &options)?;
-        let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
-        let from = home.clone();
-        let opening = tokio::task::spawn_blocking(move || parts.open(&from, deadline));
-        let core = opening.await.map_err(|_| ClientError::Closed)??;
-        let dial = Arc::new(server);
-        Ok(Client::run(
-            core,
-            policies,
-            shelf,
-            dial,
-            home.server(),
-            &options,
-        ))
+        let seat = seat::take(home, &options, deadline).await?;
+        // What another process has, that process gives back and goes over with.
+        let (view, before, offered) = match &seat {
+            Seat::Own { core, offered, .. } => {
+                (seen(core), core.before().to_vec(), Arc::clone(offered))
+            }
+            Seat::Guest(joined) => (joined.view.clone(), Vec::new(), Offered::default()),
+        };
+        let policies = home.policies()?;
+        let epochs = (before, offered);
+        let (client, plug) = Client::new(policies, home.server(), &options, view, epochs);
+        let engine = Arc::downgrade(&client.0);
+        let hosting = Arc::clone(&client.0.hosting);
+        let keeping = seat::keep(seat, plug, home.clone(), options, engine, hosting);
+        tokio::spawn(keeping);
+        Ok(client)
     }
 
-    /// Runs an engine on this runtime.
+    /// Runs an engine on this runtime, for this process only.
+    #[cfg(test)]
     pub(super) fn run(
         core: Core,
         policies: Policies,
         shelf: Arc<Shelf>,
-        dial: Arc<dyn Dial>,
+        (dial, offered): (Arc<dyn Dial>, Offered),
         name: &str,
         options: &Options,
     ) -> Client {
+        let epochs = (core.before().to_vec(), offered);
+        let (client, plug) = Client::new(policies, name, options, seen(&core), epochs);
+        let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
+        tokio::spawn(driver.run());
+        client
+    }
+
+    /// A client, and what serves it.
+    pub(super) fn new(
+        policies: Policies,
+        name: &str,
+        options: &Options,
+        view: View,
+        (before, offered): (Vec<PathBuf>, Offered),
+    ) -> (Client, Plug) {
         let volume = policies.chain().volume();
         let hasher = policies.chain().hasher();
-        let (commands, received) = mpsc::unbounded_channel();
-        let (view, views) = watch::channel(View {
-            connection: Connection::Connecting,
-            phase: match core.convicted() {
-                Some(why) => Phase::Stopped(why.clone()),
-                None => Phase::of(core.engine()),
-            },
-            size: core.engine().ledger().size(),
-        });
+        let (queue, commands) = mpsc::unbounded_channel();
+        let (view, views) = watch::channel(view);
         let (line, lines) = watch::channel(None);
         let place: Arc<dyn Replica> = Arc::new(Place {
             name: name.to_owned(),
@@ -210,15 +212,20 @@ impl Client {
         let mirrors = Arc::new(Mirrors::new(vec![place]));
         let cache = options.cache.clone();
         let blocks = Blocks::new(hasher.clone(), mirrors, options.cache_bytes, cache);
-        let shown = Shown { view, line };
-        let driver = Driver::new(core, received, dial, shown, shelf, hasher.clone());
-        tokio::spawn(driver.run());
-        Client(Arc::new(Inner {
+        let plug = Plug {
+            commands,
+            queue: queue.downgrade(),
+            shown: Shown { view, line },
+            hasher: hasher.clone(),
+        };
+        let client = Client(Arc::new(Inner {
+            before,
+            offered,
             volume,
             root: Fixed::new(volume, hasher.clone()).root,
             hasher,
             policies,
-            commands,
+            commands: queue,
             view: views,
             places: Semaphore::new(options.calls.max(1)),
             tickets: Default::default(),
@@ -227,6 +234,21 @@ impl Client {
                 name: name.into(),
                 lines,
             },
-        }))
+            hosting: Default::default(),
+        }));
+        (client, plug)
+    }
+}
+
+/// What a client sees of an engine that begins.
+pub(super) fn seen(core: &Core) -> View {
+    View {
+        connection: Connection::Connecting,
+        phase: match core.convicted() {
+            Some(why) => Phase::Stopped(why.clone()),
+            None => Phase::of(core.engine()),
+        },
+        size: core.engine().ledger().size(),
+        process: None,
     }
 }

@@ -4,6 +4,7 @@ use trust::shared::device::DeviceKey;
 use trust::shared::entry::Prefix;
 use trust::shared::note::SignedNote;
 
+use super::beacons::BeaconStatus;
 use super::connection::Connection;
 use super::core::Ticket;
 use super::error::{Differing, Stopped};
@@ -36,7 +37,7 @@ impl Phase {
         }
     }
 
-    pub(super) fn kind(&self) -> u8 {
+    pub(crate) fn kind(&self) -> u8 {
         match self {
             Phase::Outside => 0,
             Phase::Resuming => 1,
@@ -55,6 +56,8 @@ pub struct View {
     pub phase: Phase,
     /// Size of the log that was verified.
     pub size: u64,
+    /// The other process that runs the engine. None: this one does.
+    pub process: Option<u32>,
 }
 
 /// What the log says about a device.
@@ -99,6 +102,8 @@ pub struct Status {
     pub awaited: Vec<DeviceKey>,
     /// Devices that attest another log.
     pub differing: Vec<Differing>,
+    /// The beacons that this home asks for.
+    pub beacons: Vec<BeaconStatus>,
 }
 
 impl Status {
@@ -132,6 +137,7 @@ impl Status {
             devices: devices.collect(),
             awaited: engine.awaited(),
             differing,
+            beacons: Vec::new(),
         }
     }
 

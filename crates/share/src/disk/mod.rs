@@ -39,11 +39,11 @@ use crate::ledger::Ledger;
 use crate::scheme::Leaf;
 use crate::signed::{Codec, Signed};
 use crate::volume::Volume;
-pub use closed::Closed;
+pub use closed::{Closed, own_entries};
 use item::{Base, Item, Join};
 use leaves::Leaves;
 
-const JOURNAL: &str = "journal";
+pub(crate) const JOURNAL: &str = "journal";
 const LEAVES: &str = "leaves";
 /// Length of a journal that is replaced by a short one.
 const COMPACT_BYTES: u64 = 4 << 20;
@@ -203,11 +203,15 @@ impl<C: Codec> Disk<C> {
         }
         let first = ledger.size();
         let base = read.base.unwrap_or(Base {
+            first,
             leaves: first,
             bytes: leaves::HEADER.len() as u64,
             root: ledger.point().root,
             note: ledger.note().copied(),
         });
+        if base.first != first {
+            return Err(damaged(&path, "its leaves begin elsewhere in the log"));
+        }
         if base.leaves > 0 && base.note.is_none() {
             return Err(damaged(&path, "no note names its leaves"));
         }
@@ -397,6 +401,7 @@ impl<C: Codec> Disk<C> {
         self.tail.clear();
         self.lengths.clear();
         let base = Item::<C>::Base(Base {
+            first: self.leaves.first(),
             leaves: self.leaves.len(),
             bytes: self.leaves.end(),
             root: self.root,

@@ -24,11 +24,17 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         };
         if by_messages.max(self.attested_by_entries(author)) > at {
             Support::Attested
-        } else if self.ledger.volume().accepted(author) > at {
+        } else if self.begun() > at || self.ledger.volume().accepted(author) > at {
             Support::Accepted
         } else {
             Support::None
         }
+    }
+
+    /// Size of the prefix with which the log's epoch begins. The owners have signed it, so nobody need speak for its
+    /// entries: every device of the epoch has them.
+    fn begun(&self) -> u64 {
+        self.scheme.start().map_or(0, |start| start.size)
     }
 
     /// Size of the prefix that a device attests, by messages or by its entries.
@@ -80,7 +86,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             }
             let by_messages = self.attested.get(author).copied().unwrap_or(0);
             let accepted = self.ledger.volume().accepted(author);
-            Some(row.attested.max(by_messages).max(accepted))
+            let begun = self.begun();
+            Some(row.attested.max(by_messages).max(accepted).max(begun))
         });
         let supported = unsupported.min().unwrap_or(size).min(size);
         supported.max(self.ledger.begins())

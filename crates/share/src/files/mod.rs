@@ -71,6 +71,7 @@ pub use checkpoint::NoRows;
 pub use logged::{History, Logged, LoggedOp, MAX_LOGGED};
 pub use plan::Made;
 pub use shelf::{DEFAULT_SHELF_BYTES, Shelf};
+pub use tidy::MAX_UNFORGOTTEN_OPS;
 
 /// The outlines of entries. Evaluation keeps what it finds out, so asking changes them.
 #[derive(Debug)]

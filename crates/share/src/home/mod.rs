@@ -9,7 +9,10 @@
 //!     leaves         the log up to the journal's beginning
 //!     invitations/   invitations that this device has given (`client::admission`)
 //!     times          when the log had which size, for people (`times`)
-//!     evidence/      files that convict the server, or a device
+//!     beacons        devices that must write again and again (`beacons`)
+//!     evidence/      files that convict the server, or a device; those of closed epochs in `archive/`
+//!     epoch-N/       journal, leaves and times of the log's epoch N, after a fork (`epochs`)
+//!     given-back     there, or beside a journal: nothing of that memory is to be given back any more
 //!     socket         where a running engine answers other programs of this user
 //! ```
 //!
@@ -20,7 +23,10 @@
 //! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
 
 mod about;
+mod beacons;
+mod epochs;
 mod forgetting;
+mod homes;
 mod joining;
 mod policies;
 #[cfg(test)]
@@ -38,12 +44,18 @@ use trust::history::LogPoint;
 use trust::key::{PublicKey, SecretKey};
 use trust::shared::genesis::Policies;
 use trust::statement::Signed;
+use trust::text::is_hidden;
 use trust::volume_id::VolumeId;
 
 use crate::disk::{self, DiskError};
 use about::About;
+pub use beacons::Beacon;
+pub use epochs::Followed;
+pub(crate) use epochs::GIVEN_BACK;
 pub use forgetting::Idle;
+use homes::{Damaged, Homes};
 pub use joining::Begun;
+pub use policies::{MAX_BYTES as MAX_RULES_BYTES, decode_rules, encode as encode_rules};
 use policies::{decode, encode, verify};
 pub(crate) use times::Timekeeper;
 pub use times::{Times, When};
@@ -91,6 +103,14 @@ pub enum HomeError {
         /// Whose name it is.
         volume: VolumeId,
     },
+    /// Several volumes have the name, because one of them was damaged when another got it.
+    #[error("several volumes of this machine have the name `{name}`, {volume} is one")]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// One of them.
+        volume: VolumeId,
+    },
     /// No volume can have this name.
     #[error("`{name}` cannot be the name of a volume: {why}")]
     BadName {
@@ -102,6 +122,19 @@ pub enum HomeError {
     /// No server can be there.
     #[error("`{0}` cannot be the location of a server")]
     BadServer(String),
+    /// Policies that do not continue those of the device: the owners have signed two rules with one number.
+    #[error(
+        "the policies do not continue those of this device: its owners have signed two different rules with one number"
+    )]
+    OtherPolicies,
+    /// The device has more of the log than a policy lets stand, and the policy does not say that devices give it up.
+    #[error("this device has {size} leaves of the log, and the new rules let only {start} stand")]
+    GivesUp {
+        /// What the device has.
+        size: u64,
+        /// What stands.
+        start: u64,
+    },
     /// The policies are not those of the volume.
     #[error("the policies of the volume: {0}")]
     Policies(#[from] Reject),
@@ -144,15 +177,12 @@ impl Home {
             server: check_server(new.server)?.to_owned(),
             begins: new.begins,
         };
-        verify(new.volume, new.policies)?;
-        for home in Home::list(state_directory)? {
-            if home.volume == new.volume {
-                return Err(HomeError::Exists {
-                    name: home.about.name,
-                });
-            }
-            home.differs_from(&about.name)?;
+        let epoch = verify(new.volume, new.policies)?.newest_epoch().number;
+        if let Some(home) = Home::open(state_directory, new.volume)? {
+            let name = home.about.name;
+            return Err(HomeError::Exists { name });
         }
+        Homes::of(state_directory)?.is_free(&about.name, new.volume)?;
         let all = state_directory.join(SHARED);
         private::create_directory(&all)?;
         let directory = all.join(new.volume.to_string());
@@ -160,7 +190,9 @@ impl Home {
         remove_unfinished(&unfinished)?;
         private::create_directory(&unfinished)?;
         keyfile::write(&unfinished.join(KEY), new.key, None)?;
-        disk::create(&unfinished)?;
+        let memory = epochs::memory(&unfinished, epoch);
+        private::create_directory(&memory)?;
+        disk::create(&memory)?;
         private::replace(&unfinished.join(POLICIES), &encode(new.policies))?;
         private::replace(&unfinished.join(ABOUT), about.encode().as_bytes())?;
         fs::rename(&unfinished, &directory).map_err(|e| damaged(&directory, e))?;
@@ -173,42 +205,26 @@ impl Home {
         })
     }
 
-    /// The home of a volume by its local name or its id.
+    /// The home of a volume by its local name or its id. Homes that cannot be read and have other names are in nobody's
+    /// way; a warning names them.
     ///
     /// # Errors
-    /// [`HomeError`] when the state directory or that home cannot be read.
+    /// [`HomeError`] when the state directory or that home cannot be read, or when two have the name.
     pub fn find(state_directory: &Path, name_or_id: &str) -> Result<Option<Home>, HomeError> {
         if let Ok(volume) = name_or_id.parse() {
             return Home::open(state_directory, volume);
         }
-        let homes = Home::list(state_directory)?;
-        let named = |home: &Home| home.about.name == name_or_id;
-        Ok(homes.into_iter().find(named))
+        Homes::of(state_directory)?.named(name_or_id)
     }
 
-    /// All homes, by their local names.
+    /// All homes that can be read, by their local names. A warning names each other one.
     ///
     /// # Errors
-    /// [`HomeError`] when the state directory or one of the homes cannot be read.
+    /// [`HomeError`] when the state directory cannot be read.
     pub fn list(state_directory: &Path) -> Result<Vec<Home>, HomeError> {
-        let all = state_directory.join(SHARED);
-        let entries = match fs::read_dir(&all) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(damaged(&all, e)),
-        };
-        let mut homes = Vec::new();
-        for entry in entries.take(MAX_HOMES) {
-            let entry = entry.map_err(|e| damaged(&all, e))?;
-            let name = entry.file_name();
-            // Others are homes that were never finished.
-            let Some(volume) = name.to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            homes.extend(Home::open(state_directory, volume)?);
-        }
-        homes.sort_by(|a, b| a.about.name.cmp(&b.about.name));
-        Ok(homes)
+        let Homes { whole, damaged } = Homes::of(state_directory)?;
+        damaged.iter().for_each(Damaged::warn);
+        Ok(whole)
     }
 
     fn open(state_directory: &Path, volume: VolumeId) -> Result<Option<Home>, HomeError> {
@@ -216,10 +232,7 @@ impl Home {
         if !directory.try_exists().map_err(|e| damaged(&directory, e))? {
             return Ok(None);
         }
-        let path = directory.join(ABOUT);
-        let bytes = read(&path, MAX_ABOUT_BYTES)?;
-        let text = String::from_utf8(bytes).map_err(|_| damaged(&path, "not text"))?;
-        let about = About::decode(&text).ok_or_else(|| damaged(&path, "not about a volume"))?;
+        let about = read_about(&directory)?;
         let device = keyfile::public(&directory.join(KEY))?;
         Ok(Some(Home {
             directory,
@@ -277,7 +290,8 @@ impl Home {
 
     /// What this device knows of the times of entries.
     pub fn times(&self) -> Times {
-        Times::read(&self.directory)
+        let epoch = self.policies().map_or(0, |it| it.newest_epoch().number);
+        Times::read(&self.memory(epoch))
     }
 
     /// The signed policies, from the genesis on.
@@ -298,23 +312,6 @@ impl Home {
         verify(self.volume, &self.signed_policies()?)
     }
 
-    /// Takes newer policies, durably. They must continue those of the home.
-    ///
-    /// # Errors
-    /// [`HomeError`]; then the home has its policies as before.
-    pub fn renew_policies(&self, policies: &[Signed]) -> Result<(), HomeError> {
-        let known = self.signed_policies()?;
-        let same = known.iter().zip(policies);
-        let continues = policies.len() >= known.len();
-        if !continues || !same.clone().all(|(a, b)| a.hash() == b.hash()) {
-            let why = "they do not continue those of this device";
-            return Err(damaged(&self.directory.join(POLICIES), why));
-        }
-        verify(self.volume, policies)?;
-        private::replace(&self.directory.join(POLICIES), &encode(policies))?;
-        Ok(())
-    }
-
     /// Notes that the server is somewhere else, durably.
     ///
     /// # Errors
@@ -333,11 +330,7 @@ impl Home {
         let mut about = self.about.clone();
         about.name = check_name(name)?.to_owned();
         let state_directory = self.directory.ancestors().nth(2).unwrap_or(Path::new("."));
-        for other in Home::list(state_directory)? {
-            if other.volume != self.volume {
-                other.differs_from(name)?;
-            }
-        }
+        Homes::of(state_directory)?.is_free(name, self.volume)?;
         self.set(about)
     }
 
@@ -345,16 +338,6 @@ impl Home {
         private::replace(&self.directory.join(ABOUT), about.encode().as_bytes())?;
         self.about = about;
         Ok(())
-    }
-
-    fn differs_from(&self, name: &str) -> Result<(), HomeError> {
-        if self.about.name != name {
-            return Ok(());
-        }
-        Err(HomeError::NameTaken {
-            name: name.to_owned(),
-            volume: self.volume,
-        })
     }
 }
 
@@ -365,15 +348,23 @@ fn check_name(name: &str) -> Result<&str, HomeError> {
         Err(HomeError::BadName { name, why })
     };
     let first = name.chars().next();
-    let odd = |c: char| c.is_control() || c.is_whitespace() || "/@:\\".contains(c);
+    let odd = |c: char| c == ' ' || "/@:\\".contains(c);
     match first {
         None => bad("it is empty"),
         Some('-' | '.') => bad("it begins with a dash or a dot"),
         _ if name.len() > 64 => bad("it is longer than 64 bytes"),
         _ if name.chars().any(odd) => bad("it has a space or one of / @ : \\"),
+        _ if name.chars().any(is_hidden) => bad("it has a character that nobody sees"),
         _ if name.parse::<VolumeId>().is_ok() => bad("it is the id of a volume"),
         _ => Ok(name),
     }
+}
+
+fn read_about(directory: &Path) -> Result<About, HomeError> {
+    let path = directory.join(ABOUT);
+    let bytes = read(&path, MAX_ABOUT_BYTES)?;
+    let text = String::from_utf8(bytes).map_err(|_| damaged(&path, "not text"))?;
+    About::decode(&text).ok_or_else(|| damaged(&path, "not about a volume"))
 }
 
 fn check_server(server: &str) -> Result<&str, HomeError> {

@@ -149,6 +149,11 @@ impl Session {
 
     fn take(&self, request: &Request<Product>) -> Result<(), HostError> {
         self.judge(&mut lock(&self.core.state), request)?;
+        if let Request::Open(Some(note)) = request
+            && note.note().log.epoch != self.core.epoch
+        {
+            return Err(Turned::OtherEpoch.into());
+        }
         // Most of the work, so not under the lock.
         let verified = match request {
             Request::Entry(entry) => {
@@ -171,6 +176,9 @@ impl Session {
                 return Err(self.core.found_restored(note));
             }
             Err(turned) => return Err(turned.into()),
+        }
+        if let Request::Entry(entry) = request {
+            state.compare(entry);
         }
         let bells = state.after(self.device, request);
         if !state.orderer.waits() {

@@ -34,6 +34,12 @@ pub enum Action {
     Refuse(Device, Name),
     /// A device starts with a checkpoint of another one.
     Begin(Device, Device),
+    /// The owners let the log of a device stand: the second epoch begins with it.
+    Recover(Device),
+    /// A device goes over to the second epoch.
+    Follow(Device),
+    /// It is shown the prefix with which the second epoch begins.
+    Start(Device),
 }
 
 /// A leaf for people to read.
@@ -147,6 +153,9 @@ impl fmt::Display for Action {
                 write!(f, "{} begins with a checkpoint of {from}", letter(*to))
             }
             Action::Rest(device) => write!(f, "{} rests", letter(*device)),
+            Action::Recover(device) => write!(f, "the log of {} stands", letter(*device)),
+            Action::Follow(device) => write!(f, "{} goes over", letter(*device)),
+            Action::Start(device) => write!(f, "{} is shown the start", letter(*device)),
             Action::Switch(to, from) => {
                 write!(f, "{} is shown the log of {}", letter(*to), letter(*from))
             }

@@ -31,6 +31,7 @@ pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
     once(world)?;
     stops(world)?;
     lapses(world)?;
+    crate::recovery::starts(world)?;
     let views = views(world);
     for view in &views {
         let say = |Broken { check, what }| {
@@ -108,7 +109,12 @@ fn attested<E>(world: &World<E>, device: Device, chain: &Chain) -> u64 {
         .unwrap_or(0)
 }
 
-fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, Given)>) -> View {
+fn view<E: ClientEngine>(
+    world: &World<E>,
+    device: Device,
+    chain: &Chain,
+    given: Vec<(CallId, Given)>,
+) -> View {
     let sizes: Vec<u64> = (0..DEVICES as Device)
         .map(|author| attested(world, author, chain))
         .collect();
@@ -129,7 +135,8 @@ fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, 
         .chain(given.iter().map(|(_, given)| *given))
         .filter(|given| chain.contains(given.at));
     let marked = told.fold(0, |all, given| all | given.marked);
-    let inside = sure | marked | accepted(chain, sure, world.scope.admin);
+    let inside =
+        sure | marked | begun(world, device, chain) | accepted(chain, sure, world.scope.admin);
     View {
         device,
         chain: chain.clone(),
@@ -137,6 +144,15 @@ fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, 
         sure,
         forgotten: 0,
         given,
+    }
+}
+
+/// Positions of the prefix that the owners have signed, for a device of the second epoch.
+fn begun<E: ClientEngine>(world: &World<E>, device: Device, chain: &Chain) -> u64 {
+    let client = &world.clients[usize::from(device)];
+    match client.start() {
+        Some(start) if chain.contains(start) => (1 << start.size) - 1,
+        _ => 0,
     }
 }
 

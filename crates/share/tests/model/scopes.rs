@@ -46,6 +46,15 @@ impl Scope {
             members: (1 << menus.len()) - 1,
             reduced: true,
             forging: false,
+            recovers: false,
+        }
+    }
+
+    /// The owners recover the volume once: any device's log may stand.
+    pub fn recovers(self) -> Scope {
+        Scope {
+            recovers: true,
+            ..self
         }
     }
 

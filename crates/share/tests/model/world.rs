@@ -74,6 +74,8 @@ pub struct Scope {
     pub reduced: bool,
     /// The server puts entries that nobody signed into pages that it shows to devices.
     pub forging: bool,
+    /// The owners begin a second epoch of the log, once.
+    pub recovers: bool,
 }
 
 impl Scope {
@@ -104,9 +106,11 @@ pub struct World<E> {
     refusals: u8,
     begun: u8,
     pub(crate) lies: u8,
-    turn: Option<Device>,
+    pub(crate) turn: Option<Device>,
     /// Devices that take no further step, as bits.
-    resting: u8,
+    pub(crate) resting: u8,
+    /// The prefix with which the second epoch begins.
+    pub standing: Option<Chain>,
 }
 
 impl<E: ClientEngine> World<E> {
@@ -129,6 +133,7 @@ impl<E: ClientEngine> World<E> {
             lies: 0,
             turn: None,
             resting: 0,
+            standing: None,
         }
     }
 
@@ -233,6 +238,9 @@ impl<E: ClientEngine> World<E> {
     }
 
     fn leaf_actions(&self, to: Device, actions: &mut Vec<Action>) {
+        if !self.is_shown_leaves(to) {
+            return;
+        }
         let chain = self.clients[usize::from(to)].frontier();
         let lax = |fault: Fault| !self.scope.rules.has(form(fault));
         let again = lax(Fault::Number) || lax(Fault::Incarnation);
@@ -328,8 +336,10 @@ impl<E: ClientEngine> World<E> {
                 let leaf = self.find(*to, *name)?;
                 let log = log(to);
                 let reply = plain(log, log.size(), vec![leaf]);
+                let client = &self.clients[usize::from(*to)];
+                let start = client.start().map_or(0, |start| start.size);
                 // In a page of many the device looks at no signature yet.
-                let more = matches!(name, Name::Forged(_));
+                let more = matches!(name, Name::Forged(_)) || reply.note.size < start;
                 Some((*to, Reply { more, ..reply }))
             }
             Action::Attest(to, device, LIED) => {
@@ -354,6 +364,10 @@ impl<E: ClientEngine> World<E> {
                 let log = log(to);
                 let reply = plain(log, log.size(), Vec::new());
                 Some((*to, Reply { refused, ..reply }))
+            }
+            Action::Start(to) => {
+                let leaves = self.standing.as_ref()?.since(0);
+                Some((*to, plain(&Chain::default(), 0, leaves)))
             }
             Action::Switch(to, from) => {
                 let leaves = log(from).since(0);
@@ -416,6 +430,12 @@ impl<E: ClientEngine> World<E> {
                 outputs = engine.crash(*how, (self.kills + self.powers + 1) * 8);
                 (device, client) = (*by, engine);
             }
+            Action::Follow(by) => {
+                let mut engine = self.clients[usize::from(*by)].clone();
+                let start = self.standing.as_ref()?.point();
+                outputs = engine.follow(start, 128);
+                (device, client) = (*by, engine);
+            }
             _ => return None,
         }
         Some((device, client, outputs))
@@ -448,6 +468,7 @@ impl<E: ClientEngine> System for World<E> {
             }
             let others = self.devices().filter(|from| self.may_begin(device, *from));
             actions.extend(others.map(|from| Action::Begin(device, from)));
+            self.recovery_actions(device, &mut actions);
             self.leaf_actions(device, &mut actions);
             let armed = TIMERS
                 .into_iter()
@@ -475,10 +496,14 @@ impl<E: ClientEngine> System for World<E> {
                 ..self.clone()
             });
         }
+        if let Action::Recover(device) = action {
+            return self.recovered(*device);
+        }
         let (device, client, outputs) = self.act(action)?;
         let noticed = matches!(
             action,
             Action::Issue(..)
+                | Action::Follow(..)
                 | Action::Crash(..)
                 | Action::Begin(..)
                 | Action::Leaf(_, Name::Lied(..))
@@ -498,6 +523,7 @@ impl<E: ClientEngine> System for World<E> {
                 let log = self.clients[usize::from(*from)].frontier();
                 next.sign(*from, Some(log));
             }
+            Action::Follow(..) => next.gone_over(device),
             Action::Leaf(to, Name::Lied(lie, deed)) => {
                 next.lied(*to, self.lie(*to, *lie, *deed));
             }
@@ -544,6 +570,7 @@ impl<E: ClientEngine> System for World<E> {
         )
             .hash(&mut into);
         (self.turn, self.resting).hash(&mut into);
+        self.standing.as_ref().map(Chain::point).hash(&mut into);
         self.history.hash(&mut into);
         self.lapses.hash(&mut into);
         into.finish128()

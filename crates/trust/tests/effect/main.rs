@@ -8,6 +8,7 @@ mod chains;
 mod checkpoints;
 mod devices;
 mod folds;
+mod forget;
 mod hostile;
 mod locks;
 mod posix;

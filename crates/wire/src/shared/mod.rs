@@ -159,5 +159,7 @@ pub const REPLACED: ErrorCode = ErrorCode(136);
 pub const NO_MAILBOX: ErrorCode = ErrorCode(137);
 /// Another message is in this slot of the mailbox.
 pub const OCCUPIED: ErrorCode = ErrorCode(138);
+/// The client's note is of another epoch of the log.
+pub const OTHER_EPOCH: ErrorCode = ErrorCode(139);
 /// No checkpointer of the volume signed the checkpoint, or it is of another log.
-pub const NO_CHECKPOINT: ErrorCode = ErrorCode(139);
+pub const NO_CHECKPOINT: ErrorCode = ErrorCode(140);

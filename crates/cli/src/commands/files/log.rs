@@ -91,7 +91,7 @@ struct Listing<'a> {
 /// An op as it is shown.
 struct Line {
     verb: &'static str,
-    /// What it is about: paths, or words.
+    /// The path of the file that it is about. None: `words` say what it is about.
     path: Option<Vec<u8>>,
     to: Option<Vec<u8>>,
     words: Option<String>,

@@ -8,8 +8,12 @@
 //! | `members` | `share device`, `user`, `group`, `grant`, `revoke`, `accept` |
 //! | `checkpoint` | `share checkpoint`: what the log comes to, signed for new devices |
 //! | `status` | `share status` |
+//! | `metrics` | what `share run` tells a monitoring system |
+//! | `run` | `share run`: the engine for all programs of a user |
+//! | `beacon` | `share beacon`: devices that must write again and again |
 //! | `compare` | `share compare`: whether two devices were shown one log |
 //! | `check` | `share check`: evidence against a server or a device |
+//! | `recover` | `share recover`, `share follow`: another log stands after a fork |
 //! | `forget` | `share forget`: a machine gives its device up |
 //! | `export` | `share export`: a snapshot as a published volume |
 
@@ -19,6 +23,7 @@ use crate::failure::Outcome;
 use crate::output::{Done, Output};
 
 mod admit;
+mod beacon;
 mod check;
 mod checkpoint;
 mod compare;
@@ -27,6 +32,9 @@ mod forget;
 mod init;
 mod join;
 pub mod members;
+mod metrics;
+mod recover;
+mod run;
 mod status;
 
 /// Runs a command.
@@ -60,7 +68,11 @@ pub fn run(
         ShareCommand::Checkpoint(args) => checkpoint::run(args, global, config, output),
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
+        ShareCommand::Recover(args) => recover::recover(args, global, config, output),
+        ShareCommand::Follow(args) => recover::follow(args, config, output),
         ShareCommand::Status(args) => status::run(args, config, output),
+        ShareCommand::Run(args) => run::run(args, config, output),
+        ShareCommand::Beacon(args) => beacon::run(args, config, output),
         ShareCommand::Compare(args) => compare::run(args, config, output),
         ShareCommand::Check(args) => check::run(args, output),
     }

@@ -64,16 +64,17 @@ fn rows() -> (Posted, Vec<(Bytes, Bytes)>) {
 #[test]
 fn start_comes_back_as_it_was_written() {
     let home = tempfile::tempdir().unwrap();
-    assert!(Start::read(home.path(), VOLUME).unwrap().is_none());
+    assert!(Start::read(home.path(), VOLUME, 0).unwrap().is_none());
     let (posted, rows) = rows();
     let start = Start::new(VOLUME, posted.clone(), rows.clone()).unwrap();
     start.write(home.path(), VOLUME).unwrap();
-    let found = Start::read(home.path(), VOLUME).unwrap().unwrap();
+    let found = Start::read(home.path(), VOLUME, 0).unwrap().unwrap();
     assert_eq!((&found.posted, &found.rows), (&posted, &rows));
     assert_eq!(found.log(), start.log());
     assert_eq!(found.parts().window, start.parts().window);
+    assert!(Start::read(home.path(), VOLUME, 1).is_err());
     let other = VolumeId::from_bytes([8; 32]);
-    assert!(Start::read(home.path(), other).is_err());
+    assert!(Start::read(home.path(), other, 0).is_err());
 }
 
 #[test]
@@ -90,9 +91,9 @@ fn damaged_start_is_refused_wherever_it_is_damaged() {
         let mut changed = whole.clone();
         changed[at] ^= 1;
         std::fs::write(&path, &changed).unwrap();
-        assert!(Start::read(home.path(), VOLUME).is_err(), "byte {at}");
+        assert!(Start::read(home.path(), VOLUME, 0).is_err(), "byte {at}");
         std::fs::write(&path, &whole[..at]).unwrap();
-        assert!(Start::read(home.path(), VOLUME).is_err(), "cut at {at}");
+        assert!(Start::read(home.path(), VOLUME, 0).is_err(), "cut at {at}");
     }
 }
 

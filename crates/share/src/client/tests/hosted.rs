@@ -10,7 +10,7 @@ use trust::shared::device::DeviceKey;
 use trust::shared::leaf;
 use trust::{Handle, Record};
 
-use crate::client::connection::{Deliveries, Dial, Line, Lost, Trouble};
+use crate::client::connection::{Deliveries, Dial, Line, Lost, Stores, Trouble};
 use crate::engine::{Reply, Request};
 use crate::host::{Delivery, Host, HostError, Session, StoredLeaf};
 use crate::roster::Product;
@@ -193,7 +193,9 @@ impl Line for Lined {
             self.0.session.post_checkpoint(posted).map_err(lost)
         })
     }
+}
 
+impl Stores for Lined {
     fn store(&self) -> Arc<dyn BlockStore> {
         Arc::new(Blocks(Arc::clone(&self.0)))
     }

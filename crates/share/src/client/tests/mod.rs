@@ -1,6 +1,7 @@
 //! Clients over a server that is real but for the network: [`crate::host::Host`] on a disk, reached by calls. The
 //! connection breaks, the server stops and lies when a test says so.
 
+mod beacon;
 mod calls;
 mod checkpoints;
 mod hosted;
@@ -39,20 +40,20 @@ fn key(number: u8) -> SecretKey {
     SecretKey::from_seed(&[number; 32])
 }
 
-fn soon() -> Instant {
+pub(super) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
 /// A volume, its server, and a directory for each machine.
-struct Lab {
+pub(super) struct Lab {
     dir: TempDir,
     volume: VolumeId,
     policies: Vec<Signed>,
-    door: Arc<Door>,
+    pub(super) door: Arc<Door>,
 }
 
 impl Lab {
-    fn new() -> Lab {
+    pub(super) fn new() -> Lab {
         Lab::with(Silence::Strict, 60_000)
     }
 
@@ -90,7 +91,7 @@ impl Lab {
     }
 
     /// Starts the server.
-    fn serve(&self) {
+    pub(super) fn serve(&self) {
         let server = self.dir.path().join("server");
         let options = HostOptions {
             heartbeat: Duration::from_millis(200),
@@ -105,7 +106,7 @@ impl Lab {
     }
 
     /// The home of the device with this key.
-    fn home(&self, machine: u8) -> Home {
+    pub(super) fn home(&self, machine: u8) -> Home {
         self.home_that_begins(machine, None)
     }
 
@@ -127,7 +128,7 @@ impl Lab {
     }
 
     /// Starts a client of this machine. Its connection goes through a door of its own.
-    fn client(&self, machine: u8) -> Client {
+    pub(super) fn client(&self, machine: u8) -> Client {
         self.client_through(machine, &Arc::default())
     }
 
@@ -145,7 +146,14 @@ impl Lab {
             device: DeviceKey::from(&key(machine).public()),
             wire: Arc::clone(wire),
         });
-        Client::run(core, policies, shelf, dial, "lab", options)
+        Client::run(
+            core,
+            policies,
+            shelf,
+            (dial, Arc::default()),
+            "lab",
+            options,
+        )
     }
 
     /// The client's process is killed: its files are what they are at that moment.
@@ -179,11 +187,11 @@ async fn offline(client: &Client) {
     eventually("the client is offline", is_offline).await;
 }
 
-fn done(answered: Result<Answered, ClientError>) -> Answer {
+pub(super) fn done(answered: Result<Answered, ClientError>) -> Answer {
     answered.unwrap().answer
 }
 
-fn place(client: &Client, path: &str) -> Place {
+pub(super) fn place(client: &Client, path: &str) -> Place {
     let names = path.split('/').filter(|name| !name.is_empty());
     Place {
         start: client.root(),
@@ -206,7 +214,7 @@ fn inode(content: &str) -> Inode {
 }
 
 /// A new file with this content, which is in its inode.
-fn create(client: &Client, path: &str, content: &str) -> Call {
+pub(super) fn create(client: &Client, path: &str, content: &str) -> Call {
     Call::Create {
         place: place(client, path),
         number: client.new_number().unwrap(),
@@ -216,7 +224,7 @@ fn create(client: &Client, path: &str, content: &str) -> Call {
     }
 }
 
-async fn look(client: &Client, path: &str) -> Answer {
+pub(super) async fn look(client: &Client, path: &str) -> Answer {
     let place = place(client, path);
     done(
         client
@@ -232,7 +240,7 @@ async fn look(client: &Client, path: &str) -> Answer {
 }
 
 /// The content of a file, which is in its inode.
-async fn read(client: &Client, path: &str) -> String {
+pub(super) async fn read(client: &Client, path: &str) -> String {
     let answer = look(client, path).await;
     let Answer::Found(file) = &answer else {
         panic!("{path}: {answer:?}");

@@ -1,6 +1,7 @@
 //! Who may read and write what, at each position of the log. Every device keeps this from the bodies of the entries
 //! whose outline [`decides`](super::outline::Outline::decides). Relies on [`super::decision`] and
-//! [`super::outcome`]; `apply` carries decisions out, `rows` gives members as rows of a checkpoint.
+//! [`super::outcome`]; `apply` carries decisions out, `rows` gives members as rows of a checkpoint, `page` as bytes for a
+//! process of the same user.
 //!
 //! A decision takes effect late: at its author's next entry that attests it (decision 0040). Until then the orderer
 //! could show the decision to one device and a log without it to another. At that entry it is judged again, in the
@@ -20,6 +21,7 @@ use crate::key::PublicKey;
 use crate::volume_id::VolumeId;
 
 mod apply;
+mod page;
 mod rows;
 #[cfg(test)]
 mod tests;

@@ -24,25 +24,16 @@ const WHAT: &str = "row of a checkpoint";
 const END: u64 = u64::MAX;
 
 impl Span {
-    fn encode(self, e: &mut Encoder) {
-        e.varint(self.since).u8(u8::from(self.until.is_some()));
-        if let Some(until) = self.until {
-            e.varint(until);
-        }
-    }
-
     /// A span of a log of `size` leaves.
-    fn decode(d: &mut Decoder<'_>, size: u64) -> Result<Span, Reject> {
-        let why = "a position that the log does not have";
-        let since = d.bounded(size, why)?;
-        let until = match d.flag()? {
-            true => Some(d.bounded(size, why)?),
-            false => None,
-        };
-        if until.is_some_and(|until| until < since) {
+    fn within(d: &mut Decoder<'_>, size: u64) -> Result<Span, Reject> {
+        let span = Span::decode(d)?;
+        if span.since > size || span.until.is_some_and(|until| until > size) {
+            return Err(d.bad("a position that the log does not have"));
+        }
+        if span.until.is_some_and(|until| until < span.since) {
             return Err(d.bad("an end before its beginning"));
         }
-        Ok(Span { since, until })
+        Ok(span)
     }
 }
 
@@ -131,7 +122,7 @@ impl MemberRows {
                 let row = DeviceRow {
                     key: PublicKey::from_bytes(d.array()?)?,
                     user: Principal::from_bytes(d.array()?),
-                    member: Span::decode(&mut d, self.size)?,
+                    member: Span::within(&mut d, self.size)?,
                 };
                 if members.numbers.insert(row.key, Device(*number)).is_some() {
                     return Err(d.bad("two devices with one key"));
@@ -140,7 +131,7 @@ impl MemberRows {
             }
             Row::Principal(principal) => {
                 let is_group = d.flag()?;
-                let exists = Span::decode(&mut d, self.size)?;
+                let exists = Span::within(&mut d, self.size)?;
                 let label = d.bytes(MAX_LABEL_BYTES)?;
                 let label = std::str::from_utf8(label).map_err(|_| d.bad("a name is not UTF-8"))?;
                 let row = PrincipalRow {

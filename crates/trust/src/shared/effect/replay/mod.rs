@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::judge::is_permitted;
-use super::{Blocks, Bodies, Lock, Stop, Values, Volume, answer};
+use super::{Blocks, Bodies, Lock, Missing, Stop, Values, Volume, answer};
 use crate::shared::fold::{Changes, first_root_directory};
 use crate::shared::itable::{Fold, Known};
 use crate::shared::key::Key;
@@ -32,6 +32,7 @@ mod view;
 mod work;
 
 pub use checkpoint::{Base, Page};
+use forget::Settling;
 pub use list::Names;
 pub use rests::About;
 use rows::{Row, Rows};
@@ -145,7 +146,7 @@ struct Step {
     sum: Option<i64>,
 }
 
-/// The outlines of a log since the last folds, and what is known of their ops.
+/// The outlines of a log from some position on, what is left of those before it, and what is known of their ops.
 #[derive(Debug, Clone)]
 pub struct Replay {
     volume: Volume,
@@ -162,6 +163,7 @@ pub struct Replay {
     old_locks: BTreeMap<FileId, Lock>,
     /// What changed since the last folds, before the first entry that was added.
     base: Base,
+    settling: Option<Settling>,
     steps: u64,
 }
 
@@ -179,6 +181,7 @@ impl Replay {
             old_folds: BTreeMap::new(),
             old_locks: BTreeMap::new(),
             base: Base::default(),
+            settling: None,
             steps: 0,
         }
     }
@@ -362,7 +365,7 @@ impl Replay {
         let next = self.rows.get(index.saturating_add(1));
         let end = next.map_or(self.kept_ops(), |next| next.first_op as usize);
         let found = (row.first_op as usize).saturating_add(op);
-        if row.written.position != position || found >= end {
+        if row.written.position != position || found >= end || position < self.from {
             return Err(Stop::NoPosition);
         }
         self.work(Task::Op(found as u32), from)?;
@@ -387,20 +390,23 @@ impl Replay {
             let root = Arc::new(first_root_directory());
             changes.inodes.insert(self.volume.root.number, Some(root));
         }
+        let mut missing = Missing::default();
         for key in self.changed(Key::Inode(first), principal, since, at) {
-            if let Key::Inode(file) = key {
-                let inode = self.inode(at, &file, from)?;
+            let Key::Inode(file) = key else { continue };
+            if let Some(inode) = missing.unless(self.inode(at, &file, from))? {
                 changes.inodes.insert(file.number, inode);
             }
         }
         for key in self.changed(Key::Entry(first, Name::lowest()), principal, since, at) {
-            if let Key::Entry(directory, name) = key {
-                let target = self.entry(at, &directory, &name, from)?;
+            let Key::Entry(directory, name) = key else {
+                continue;
+            };
+            if let Some(target) = missing.unless(self.entry(at, &directory, &name, from))? {
                 let names = changes.entries.entry(directory.number).or_default();
                 names.insert(name, target);
             }
         }
-        Ok(changes)
+        missing.or(changes)
     }
 
     /// The keys of one kind and one principal that entries from `since` on and before `at` name.

@@ -42,7 +42,7 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
 
     /// The last version of a key that counts, if it lies at or after a position. Versions before that are not looked
     /// at: what they depend on may be all that came before.
-    fn version(&mut self, key: &Key, since: u64) -> Known<Option<Version>> {
+    pub fn version(&mut self, key: &Key, since: u64) -> Known<Option<Version>> {
         let Some(versions) = self.replay.keys.get(key) else {
             return Known::Is(None);
         };
