@@ -317,6 +317,10 @@ kinds! {
     BadSeen => Integrity, "copy the whole text that `bulla share compare VOLUME` printed on the other device, of the same volume; if it is whole, the server did not sign it";
     /// The other device has seen more.
     NotSeenYet => Unavailable, "the server has not shown this device as much as the other one: try again when it answers. If it stays so, it hides something from one of the two";
+    /// There is no checkpoint.
+    NoCheckpoint => NotFound, "a checkpointer makes one with `bulla share checkpoint VOLUME`";
+    /// A checkpoint is not what this device's log comes to.
+    OtherState => Integrity, "a checkpointer has signed something wrong, or one of the two has a bug: start no device from this checkpoint (`bulla share join --replay`), and show both devices to who looks after the volume";
     /// No device has asked for admission.
     NoRequest => NotFound, "invite the device first: `bulla share invite VOLUME` prints a line for it and waits until it has asked";
     /// The doctor found a problem.

@@ -61,6 +61,8 @@ pub enum ShareCommand {
     Follow(ShareFollow),
     /// Accept what a silent device wrote, as far as this device has seen it
     Accept(ShareDevice),
+    /// Sign what the log comes to, so that new devices begin there instead of replaying everything
+    Checkpoint(ShareCheckpoint),
     /// Publish the files of a shared volume as the next version of a published volume
     Export(ShareExport),
     /// Remove this device's key and memory of a shared volume from this machine
@@ -92,6 +94,7 @@ impl ShareCommand {
             ShareCommand::Recover(_) => "share recover",
             ShareCommand::Follow(_) => "share follow",
             ShareCommand::Accept(_) => "share accept",
+            ShareCommand::Checkpoint(_) => "share checkpoint",
             ShareCommand::Export(_) => "share export",
             ShareCommand::Forget(_) => "share forget",
         }
@@ -140,6 +143,14 @@ pub struct ShareInit {
     /// How long readers wait for a silent device [default: 5s]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub patience: Option<Duration>,
+    /// The public key of a checkpointer, or `this` for this machine's device; may be given several times. Checkpointers
+    /// sign what the log comes to (`bulla share checkpoint`), and new devices begin there
+    #[arg(long, value_name = "KEY", value_parser = parse_checkpointer)]
+    pub checkpointer: Vec<Checkpointer>,
+    /// How many checkpointers must sign [default: 2, or 1 of one]. With 1, a checkpoint counts only for devices whose users
+    /// name its signer's key
+    #[arg(long, value_name = "N", requires = "checkpointer")]
+    pub checkpoints_need: Option<u8>,
     /// The file to write for the server: `bulla serve REPO --accept GENESIS`
     #[arg(long, value_name = "GENESIS")]
     pub out: PathBuf,
@@ -175,9 +186,50 @@ pub struct ShareJoin {
     /// How long to wait for the admission [default: 10m]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub wait: Option<Duration>,
+    /// Replay the whole log, and believe no checkpoint
+    #[arg(long, conflicts_with = "checkpoint_by")]
+    pub replay: bool,
+    /// Believe a checkpoint that this key signed, that of another device of yours
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub checkpoint_by: Option<PublicKey>,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,
+}
+
+/// `bulla share checkpoint`.
+#[derive(Debug, Args)]
+pub struct ShareCheckpoint {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The checkpointer's key file [default: the key of this device]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Sign nothing: compare the newest checkpoint with what this device has replayed
+    #[arg(long, conflicts_with = "key")]
+    pub check: bool,
+    /// Where the key's passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// A checkpointer of a new volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checkpointer {
+    /// The device of this machine.
+    This,
+    /// Who has this key.
+    Key(PublicKey),
+}
+
+fn parse_checkpointer(text: &str) -> Result<Checkpointer, String> {
+    match text {
+        "this" => Ok(Checkpointer::This),
+        text => parse_key(text).map(Checkpointer::Key),
+    }
 }
 
 /// `bulla share device`.

@@ -99,6 +99,7 @@ fn client_kind(error: &ClientError) -> Kind {
         ClientError::Unsupported(_) => Kind::Newer,
         ClientError::Interrupted => Kind::EngineEnded,
         ClientError::OtherBuild { .. } => Kind::OtherBuild,
+        ClientError::EngineElsewhere { .. } => Kind::StateLocked,
         ClientError::Overdue { .. } => Kind::Overdue,
     }
 }
@@ -152,6 +153,7 @@ fn host_kind(error: &HostError) -> Kind {
         | HostError::Superseded
         | HostError::NoLeaf { .. }
         | HostError::Mailbox(_)
+        | HostError::Checkpoint(_)
         | HostError::Stopped => Kind::Defect,
     }
 }

@@ -31,6 +31,7 @@ mod replicas;
 mod rotation;
 mod second_implementation;
 mod services;
+mod share_checkpoint;
 mod share_evidence;
 mod shared;
 mod shared_adversity;

@@ -180,7 +180,9 @@ impl SharedService {
             | Request::Cstore(_)
             | Request::Decref(_)
             | Request::Leaves { .. }
-            | Request::Bodies(_) => {
+            | Request::Bodies(_)
+            | Request::Checkpoint(_)
+            | Request::Checkpoints => {
                 let account = Arc::clone(responder.account());
                 let reads = Arc::clone(&self.reads);
                 let completion = responder.later();

@@ -96,6 +96,10 @@ pub(super) trait Line: Stores {
     fn send(&self, request: Request<Product>) -> Result<(), Lost>;
     /// Bodies of entries by position; those that the server has, in any order. Nothing is verified.
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>>;
+    /// The checkpoints that the server keeps. Nothing is verified.
+    fn checkpoints(&self) -> BoxFuture<'_, Result<Vec<Bytes>, Lost>>;
+    /// Gives the server a checkpoint to keep.
+    fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>>;
 }
 
 /// What the server pushes.

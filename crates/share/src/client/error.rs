@@ -6,6 +6,7 @@ use std::time::Duration;
 use trust::shared::device::DeviceKey;
 
 use super::connection::{Connection, Trouble};
+use crate::checkpoint::StartError;
 use crate::disk::DiskError;
 use crate::home::HomeError;
 
@@ -50,6 +51,15 @@ pub enum ClientError {
         /// Its number, 0 if the system does not say.
         process: u32,
     },
+    /// Another program of this user runs the engine, and this is done where the engine runs. Nothing was done.
+    #[error(
+        "process {process} runs the engine of this volume, and checkpoints are made where it runs: stop that program, and \
+         run the command again"
+    )]
+    EngineElsewhere {
+        /// Its number, 0 if the system does not say.
+        process: u32,
+    },
     /// A beacon is silent for longer than this home allows. A call that changes something had no effect.
     #[error(
         "nothing new of the beacon {device} has come for {}, and at most {} is allowed: the beacon is off, the server \
@@ -89,6 +99,12 @@ fn unanswered(connection: &Connection) -> String {
             Trouble::Refused => format!("the server refuses to work: {lost}"),
             _ => lost.to_string(),
         },
+    }
+}
+
+impl From<StartError> for ClientError {
+    fn from(error: StartError) -> Self {
+        ClientError::Home(error.to_string())
     }
 }
 

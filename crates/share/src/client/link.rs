@@ -145,6 +145,14 @@ impl Line for Link {
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {
         Box::pin(async move { Link::bodies(self, &positions).await.map_err(lost) })
     }
+
+    fn checkpoints(&self) -> BoxFuture<'_, Result<Vec<Bytes>, Lost>> {
+        Box::pin(async move { Link::checkpoints(self).await.map_err(lost) })
+    }
+
+    fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>> {
+        Box::pin(async move { Link::post_checkpoint(self, posted).await.map_err(lost) })
+    }
 }
 
 impl Stores for Link {

@@ -17,6 +17,8 @@
 //! | `lost` | what this device wrote and the log does not have after a fork |
 //! | `place` | the server's blocks for programs |
 //! | `start` | from a home to a running engine |
+//! | `begin` | a new device begins with a checkpoint |
+//! | `checkpoint` | the state of this device's log as a checkpoint |
 //! | `evidence` | files that convict the server |
 //! | `status`, `error` | what a client says about itself, and why it fails |
 //!
@@ -24,6 +26,8 @@
 //! on [`crate::disk`] for what must not be forgotten.
 
 mod beacons;
+mod begin;
+mod checkpoint;
 mod connection;
 mod core;
 mod create;
@@ -63,6 +67,8 @@ pub use crate::disk::{self, DiskError};
 use crate::engine::Delays;
 use crate::files::{Answer, Basis, Call};
 pub use beacons::BeaconStatus;
+pub use begin::{Begun, begin};
+pub use checkpoint::Signable;
 pub use connection::{Connection, Lost, Trouble};
 pub use create::NewFile;
 use driver::Command;

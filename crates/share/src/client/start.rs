@@ -25,6 +25,7 @@ use super::neighbour::seat::{self, Plug, Seat};
 use super::place::{Place, Sink};
 use super::status::{Phase, View};
 use super::{Client, ClientError, Inner, Options};
+use crate::checkpoint::Start;
 use crate::disk::Disk;
 use crate::engine::{Delays, Setup};
 use crate::files::{Files, Shelf};
@@ -87,12 +88,22 @@ impl Parts {
 
     /// Opens the files of the home, and starts the engine with what they have. Waits for another process that has
     /// them open, until the deadline.
-    pub(super) fn open(self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
-        let files = Files::new(&self.policies, Arc::clone(&self.shelf));
-        let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
-        let ledger = Ledger::new(Recent::default(), files);
+    pub(super) fn open(mut self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
         let epoch = self.court.epoch.number;
         let memory = home.memory(epoch);
+        let shelf = Arc::clone(&self.shelf);
+        let ledger = match Start::read(&memory, home.volume(), epoch)? {
+            None => {
+                let files = Files::new(&self.policies, shelf);
+                let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
+                Ledger::new(Recent::default(), files)
+            }
+            Some(start) => {
+                let (ledger, window) = start.ledger(&self.policies, shelf);
+                self.court.window = Some(Arc::new(window));
+                ledger
+            }
+        };
         let opened = Disk::open(&memory, deadline, ledger)?;
         // Another process may have gone over while this one waited. Nothing is signed in an epoch that is closed.
         if home.policies()?.newest_epoch().number != epoch {

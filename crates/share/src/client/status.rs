@@ -88,6 +88,14 @@ pub struct Status {
     pub kept: u64,
     /// Ops whose outlines are in memory: those that are not folded and forgotten.
     pub outlines: u64,
+    /// A prefix in which every entry is attested or accepted.
+    pub supported: u64,
+    /// Devices whose last entry nothing speaks for yet, each with its position.
+    pub unsupported: Vec<(DeviceKey, u64)>,
+    /// This device attests what it wrote last.
+    pub own_attested: bool,
+    /// Size of the log with which a checkpoint began; 0 without one.
+    pub begins: u64,
     /// Devices that have written.
     pub devices: Vec<DeviceStatus>,
     /// Devices for which answers wait.
@@ -118,6 +126,13 @@ impl Status {
             log: ledger.point(),
             note: ledger.note().copied(),
             kept: engine.kept(),
+            supported: match engine.is_unverified() {
+                true => 0,
+                false => engine.foldable(),
+            },
+            unsupported: engine.unsupported(),
+            own_attested: engine.has_attested(),
+            begins: ledger.begins(),
             outlines: ledger.volume().kept_ops(),
             devices: devices.collect(),
             awaited: engine.awaited(),

@@ -31,6 +31,8 @@ pub const LEAVES: &str = "leaves";
 pub const SNAPSHOT: &str = "snapshot";
 /// The newest Attest of each device.
 pub const CONFIRMED: &str = "confirmed";
+/// What checkpointers have signed.
+pub const CHECKPOINTS: &str = "checkpoints";
 /// Files that convict devices, for the operator.
 pub const EVIDENCE: &str = "evidence";
 /// The note that shows that the log was restored from a copy.

@@ -233,6 +233,9 @@ pub(super) fn error(e: &mut Encoder, error: &ClientError) {
             text(e, build);
             e.varint(u64::from(*process));
         }
+        ClientError::EngineElsewhere { process } => {
+            e.u8(9).varint(u64::from(*process));
+        }
     }
 }
 
@@ -254,10 +257,17 @@ pub(super) fn read_error(d: &mut Decoder<'_>) -> Read<ClientError> {
         },
         8 => ClientError::OtherBuild {
             build: read_text(d)?,
-            process: d.bounded(u32::MAX.into(), "a process over 32 bits")? as u32,
+            process: read_process(d)?,
+        },
+        9 => ClientError::EngineElsewhere {
+            process: read_process(d)?,
         },
         _ => return Err(d.bad("an unknown error")),
     })
+}
+
+fn read_process(d: &mut Decoder<'_>) -> Read<u32> {
+    Ok(d.bounded(u32::MAX.into(), "a process over 32 bits")? as u32)
 }
 
 fn duration(e: &mut Encoder, duration: Duration) {
@@ -289,6 +299,13 @@ pub(super) fn status(e: &mut Encoder, status: &Status) {
         duration(e, beacon.within);
         duration(e, beacon.age);
     });
+    e.varint(status.supported);
+    list(e, &status.unsupported, |e, (author, at)| {
+        device(e, author);
+        e.varint(*at);
+    });
+    flag(e, status.own_attested);
+    e.varint(status.begins);
 }
 
 pub(super) fn read_status(d: &mut Decoder<'_>) -> Read<Status> {
@@ -321,6 +338,10 @@ pub(super) fn read_status(d: &mut Decoder<'_>) -> Read<Status> {
                 age: read_duration(d)?,
             })
         })?,
+        supported: d.varint()?,
+        unsupported: read_list(d, MAX_DEVICES, |d| Ok((read_device(d)?, d.varint()?)))?,
+        own_attested: read_flag(d)?,
+        begins: d.varint()?,
     })
 }
 
@@ -347,6 +368,9 @@ pub(super) fn compared(e: &mut Encoder, compared: &Compared) {
             e.u8(5);
             text(e, why);
         }
+        Compared::Early { first } => {
+            e.u8(6).varint(*first);
+        }
     }
 }
 
@@ -362,6 +386,7 @@ pub(super) fn read_compared(d: &mut Decoder<'_>) -> Read<Compared> {
         },
         4 => Compared::NotSigned,
         5 => Compared::Unreadable(read_text(d)?),
+        6 => Compared::Early { first: d.varint()? },
         _ => return Err(d.bad("an unknown comparison")),
     })
 }

@@ -206,6 +206,7 @@ fn errors() -> Vec<ClientError> {
             build: "9".to_owned(),
             process: 77,
         },
+        ClientError::EngineElsewhere { process: 78 },
     ]);
     errors
 }
@@ -235,6 +236,10 @@ fn status() -> Status {
             within: Duration::from_secs(60),
             age: Duration::from_millis(1500),
         }],
+        supported: 6,
+        unsupported: vec![(device, 6)],
+        own_attested: true,
+        begins: 3,
     }
 }
 
@@ -276,6 +281,7 @@ fn told() -> Vec<Told> {
             Compared::Behind { size: 2 },
             Compared::NotSigned,
             Compared::Unreadable("x".to_owned()),
+            Compared::Early { first: 300 },
         ]
         .map(|compared| Told::Compared(4, compared)),
     );

@@ -72,6 +72,14 @@ fn compare(shared: Shared, text: &str, output: &mut Output) -> Outcome<Done> {
             );
             Err(Failure::new(Kind::NotSeenYet, error))
         }
+        Compared::Early { first } => {
+            let error = format!(
+                "the other device has seen {theirs} entries and marks; this one began with a checkpoint of {first}, and \
+                 did not see those before"
+            );
+            let hint = "compare the other way round: run `bulla share compare` here, and give its text to the other device";
+            Err(Failure::new(Kind::NotSeenYet, error).with_hint(hint))
+        }
         Compared::Fork { evidence } => Err(forked(evidence)),
         Compared::NotSigned => {
             let error = "the server of this volume did not sign this text";

@@ -6,6 +6,7 @@
 //! | `admit` | `share invite`, `share device add` |
 //! | `join` | `share join` |
 //! | `members` | `share device`, `user`, `group`, `grant`, `revoke`, `accept` |
+//! | `checkpoint` | `share checkpoint`: what the log comes to, signed for new devices |
 //! | `status` | `share status` |
 //! | `metrics` | what `share run` tells a monitoring system |
 //! | `run` | `share run`: the engine for all programs of a user |
@@ -24,6 +25,7 @@ use crate::output::{Done, Output};
 mod admit;
 mod beacon;
 mod check;
+mod checkpoint;
 mod compare;
 mod export;
 mod forget;
@@ -63,6 +65,7 @@ pub fn run(
         ShareCommand::Grant(args) => members::grant(args, config, output),
         ShareCommand::Revoke(args) => members::revoke(args, config, output),
         ShareCommand::Accept(args) => members::accept(args, config, output),
+        ShareCommand::Checkpoint(args) => checkpoint::run(args, global, config, output),
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
         ShareCommand::Recover(args) => recover::recover(args, global, config, output),

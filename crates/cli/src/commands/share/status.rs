@@ -1,6 +1,8 @@
 //! `bulla share status`: what this device knows of the log, how far all devices agree, and who is silent. Without the
 //! server it shows what this device knew when it heard from the server last.
 
+use std::time::{Duration, Instant};
+
 use ::share::client::{
     BeaconStatus, ClientError, Connection, DeviceStatus, Phase, Status, Stopped,
 };
@@ -17,6 +19,9 @@ use crate::sharing::members::Member;
 use crate::sharing::session::Shared;
 use crate::units;
 
+/// How long the server may take to name its checkpoints.
+const CHECKPOINT: Duration = Duration::from_secs(5);
+
 /// Shows the state of a volume.
 pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<Done> {
     let shared = Shared::open_alone(config, &args.volume, &args.waiting)?;
@@ -27,11 +32,12 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
             let _ = client.call(Call::Members, shared.until()).await;
         }
         let members = shared.known_members().await?;
-        Ok((members, client.status(shared.until()).await?))
+        let status = client.status(shared.until()).await?;
+        Ok((members, status, checkpoint(&shared).await))
     });
     let home = shared.home().clone();
     let process = shared.client().view().process;
-    let (members, status) = shared.close(asked, output)?;
+    let (members, status, checkpoint) = shared.close(asked, output)?;
     let seen = status
         .note
         .map(|note| units::time(note.note().time_ms / 1000));
@@ -51,6 +57,16 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         }
         let agreed = status.agreed();
         output.line(&format!("agreed    the first {agreed} by all devices"))?;
+        if status.begins > 0 {
+            let begins = status.begins;
+            output.line(&format!(
+                "begins    with a checkpoint of the first {begins}"
+            ))?;
+        }
+        if let Some((size, by, needed)) = checkpoint {
+            let line = format!("newest checkpoint: the first {size}, signed by {by} of {needed}");
+            output.line(&line)?;
+        }
     }
     let own = DeviceKey::from(home.device());
     let devices = members.devices();
@@ -81,10 +97,31 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         "process": process,
         "size": status.log.size,
         "agreed": status.agreed(),
+        "begins": status.begins,
+        "checkpoint": checkpoint.map(|(size, ..)| size),
         "devices": devices.len(),
         "differing": status.differing.len(),
         "beacons": status.beacons.len(),
     }))))
+}
+
+/// The newest checkpoint that the server has: its size, how many checkpointers signed it, and how many must.
+async fn checkpoint(shared: &Shared) -> Option<(u64, usize, u8)> {
+    let policies = shared.client().policies();
+    let role = &policies.roles().checkpointers;
+    let online = matches!(shared.client().view().connection, Connection::Online);
+    if role.is_empty() || !online {
+        return None;
+    }
+    // Without a connection the status says what else it knows.
+    let until = Instant::now() + CHECKPOINT;
+    let posted = shared.client().checkpoints(until).await.ok()?;
+    let posted = posted.iter().filter_map(|posted| {
+        let checkpoint = posted.read(policies).ok()?;
+        let by = posted.signers(policies).len();
+        (by > 0).then_some((checkpoint.log.size, by, role.needed()))
+    });
+    posted.max()
 }
 
 /// How a beacon is.

@@ -28,10 +28,10 @@ use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, Key};
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
-use crate::disk::DiskError;
+use crate::disk::{DiskError, Placed};
 use crate::engine::Reply;
 use crate::files::{Call, Shelf};
-use crate::roster::Product;
+use crate::roster::{OpsCodec, Product};
 use crate::signed::Entry;
 
 /// When something could not be fetched or stored, it is tried again after this time.
@@ -57,6 +57,14 @@ pub(super) enum Command {
         note: SignedNote,
         answer: oneshot::Sender<Compared>,
     },
+    Leaves {
+        from: u64,
+        to: u64,
+        answer: oneshot::Sender<Result<Vec<Placed<OpsCodec>>, DiskError>>,
+    },
+    Ask,
+    /// The connection to the server, if there is one.
+    Line(oneshot::Sender<Option<Arc<dyn Line>>>),
     /// The list of beacons in the home has changed.
     Beacons(oneshot::Sender<()>),
     /// Which entries of this device the log that stands does not have.
@@ -270,6 +278,12 @@ impl Driver {
                 Command::Compare { note, answer } => {
                     self.inputs.push_back(Input::Compare(note, answer));
                 }
+                Command::Leaves { from, to, answer } => {
+                    self.inputs.push_back(Input::Leaves { from, to, answer });
+                }
+                Command::Ask => self.inputs.push_back(Input::Ask),
+                // Whoever asked may be gone.
+                Command::Line(answer) => drop(answer.send(self.line.clone())),
                 Command::Beacons(done) => {
                     self.read_beacons();
                     // Whoever asked may be gone.

@@ -265,7 +265,12 @@ impl Guest<'_> {
                 (id, Asked::Beacons(id), Pending::Beacons(answer))
             }
             // What was lost is given back by the process that has the engine.
-            Command::Lost(_) | Command::Close(_) => return,
+            // Checkpoints are made by that process, too.
+            Command::Lost(_)
+            | Command::Leaves { .. }
+            | Command::Line(_)
+            | Command::Ask
+            | Command::Close(_) => return,
         };
         self.pending.insert(id, pending);
         self.send(&asked);

@@ -161,6 +161,9 @@ async fn refuse(mut plug: Plug, error: ClientError) {
             | Command::Status(_)
             | Command::Compare { .. }
             | Command::Lost(_)
+            | Command::Leaves { .. }
+            | Command::Line(_)
+            | Command::Ask
             | Command::Beacons(_) => {}
         }
     }

@@ -3,6 +3,7 @@
 
 mod beacon;
 mod calls;
+mod checkpoints;
 mod epochs;
 mod hosted;
 mod lies;
@@ -58,12 +59,16 @@ impl Lab {
     }
 
     fn with(silence: Silence, patience_ms: u32) -> Lab {
+        Lab::founded(silence, patience_ms, Threshold::none())
+    }
+
+    fn founded(silence: Silence, patience_ms: u32, checkpointers: Threshold) -> Lab {
         let dir = tempfile::tempdir().unwrap();
         let owner = Roles::single(key(250).public());
         let terms = Genesis::new("lab", [1; 32], [2; 32], owner).unwrap();
         let roles = SharedRoles {
             orderer: key(251).public(),
-            checkpointers: Threshold::none(),
+            checkpointers,
             silence,
             patience_ms,
             founder: Some(Founder {
@@ -97,7 +102,7 @@ impl Lab {
         self.door.open(host);
     }
 
-    fn state(&self, machine: u8) -> PathBuf {
+    fn machine(&self, machine: u8) -> PathBuf {
         self.dir.path().join(format!("machine {machine}"))
     }
 
@@ -107,7 +112,7 @@ impl Lab {
     }
 
     fn home_that_begins(&self, machine: u8, begins: Option<LogPoint>) -> Home {
-        let state = self.state(machine);
+        let state = self.machine(machine);
         let id = self.volume.to_string();
         if let Some(home) = Home::find(&state, &id).unwrap() {
             return home;

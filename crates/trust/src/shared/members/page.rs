@@ -111,7 +111,7 @@ impl Members {
 }
 
 impl Span {
-    fn encode(self, e: &mut Encoder) {
+    pub(super) fn encode(self, e: &mut Encoder) {
         e.varint(self.since);
         match self.until {
             None => e.u8(0),
@@ -119,7 +119,7 @@ impl Span {
         };
     }
 
-    fn decode(d: &mut Decoder<'_>) -> Result<Span, Reject> {
+    pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Span, Reject> {
         let since = d.varint()?;
         let until = match d.flag()? {
             false => None,
