@@ -14,7 +14,8 @@
 //! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
 //! | `place` | the server's blocks for programs |
-//! | `start` | from a home to a running engine |
+//! | [`local`] | what these programs say to each other, as bytes |
+//! | `start`, `open` | from a home to an engine, and to a client |
 //! | `evidence` | files that convict the server |
 //! | `status`, `error` | what a client says about itself, and why it fails |
 //!
@@ -29,7 +30,9 @@ mod error;
 mod evidence;
 mod fetch;
 mod link;
+pub mod local;
 mod neighbour;
+mod open;
 mod outbox;
 mod place;
 mod start;
@@ -64,6 +67,8 @@ use neighbour::host::Hosting;
 pub use place::Sink;
 pub use status::{DeviceStatus, Phase, Status, View};
 
+/// How long an engine that ends waits for changes of other programs, at most.
+const HAND_OVER: Duration = Duration::from_secs(10);
 /// Bits of a file's number that a device draws.
 const NUMBER_BITS: u32 = 48;
 
@@ -356,7 +361,8 @@ impl Client {
     /// # Errors
     /// [`ClientError::Deadline`] when the disk does not answer.
     pub async fn close(self, deadline: Instant) -> Result<(), ClientError> {
-        self.0.hosting.leave(deadline).await;
+        let hand_over = Instant::now() + HAND_OVER;
+        self.0.hosting.leave(deadline.min(hand_over)).await;
         match self.ask(deadline, Command::Close).await {
             Err(ClientError::Closed) | Ok(()) => Ok(()),
             Err(error) => Err(error),
