@@ -19,14 +19,14 @@ use trust::Record;
 use trust::shared::note::SignedNote;
 
 use super::line::{Got, LocalLine, Op, Want};
-use super::seat::Plug;
+use super::plug::Plug;
 use super::socket::{HELLO_WITHIN, connect, greet, read_frame, write_frame};
 use crate::client::connection::{Connection, Stores};
 use crate::client::core::{Compared, Ticket};
 use crate::client::driver::Command;
+use crate::client::local::{Asked, MAX_TOLD_BYTES, PROTOCOL, Told};
 use crate::client::{Answered, ClientError, Status, View};
 use crate::files::Call;
-use crate::local::{Asked, MAX_TOLD_BYTES, PROTOCOL, Told};
 
 /// Numbers of requests that are no calls and not for blocks.
 const OTHERS: Ticket = 1 << 61;

@@ -9,7 +9,7 @@ use trust::{Handle, Record};
 
 use super::host::parts;
 use crate::client::connection::Stores;
-use crate::local::{BLOCKS_UNDER_WAY, MAX_HANDLES, RECORDS_BYTES};
+use crate::client::local::{BLOCKS_UNDER_WAY, MAX_HANDLES, RECORDS_BYTES};
 
 /// Numbers of requests for blocks begin here; those of calls are below.
 const FIRST: u64 = 1 << 62;

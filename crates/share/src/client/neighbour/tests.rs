@@ -13,11 +13,11 @@ use super::host::{host, parts};
 use super::seat::{Seat, keep};
 use super::socket::{Owner, bind, greet, read_frame, write_frame};
 use super::{guest, seat};
+use crate::client::local::{Asked, HELLO_BYTES, Hello, MAX_ASKED_BYTES, MAX_UNDER_WAY, Told};
 use crate::client::tests::{Lab, create, done, look, place, read, soon};
 use crate::client::{Client, ClientError, Compared, Connection, Options, Phase, View};
 use crate::files::{Answer, Call};
 use crate::home::Home;
-use crate::local::{Asked, HELLO_BYTES, Hello, MAX_ASKED_BYTES, MAX_UNDER_WAY, Told};
 
 /// Lets others use the engine of this client.
 fn open(home: &Home, client: &Client) {
