@@ -281,6 +281,8 @@ kinds! {
     OtherHistory => Fork, "the server says that this device's log is not its own. One of the two was shown another log: `bulla share compare` with another device finds out, and makes evidence";
     /// The owners have begun the log again, and this device has not gone over.
     OtherEpoch => Fork, "the owners have begun the log again after a fork: `bulla share follow VOLUME` goes over to it, or `bulla share follow VOLUME RULES` with the file of the owners if the server is another one";
+    /// The server has not accepted what the owners have signed.
+    NotAccepted => Unavailable, "this device goes on with the log that the owners let stand, and the server does not have their rules yet. Its operator stops it and runs `bulla serve REPO --accept RULES` with the file of `bulla share recover`";
     /// The owners have signed two rules with one number.
     OwnersFork => Fork, "the owners have signed two different rules, or somebody has their keys. Ask them which file counts, over a channel where you know them; a device follows the one that it knew first";
     /// The directory of a server does not have the log that stands.

@@ -80,6 +80,7 @@ fn connection_kind(connection: &Connection) -> Kind {
             Trouble::NotMember => Kind::NotMember,
             Trouble::Restored => Kind::Restored,
             Trouble::OtherLog => Kind::OtherHistory,
+            Trouble::NotAccepted => Kind::NotAccepted,
             Trouble::Successor | Trouble::OtherEpoch => Kind::OtherEpoch,
             Trouble::Unfit => Kind::Integrity,
         },

@@ -25,6 +25,8 @@ pub struct Recovered {
     pub epoch: Option<u64>,
     /// What came back.
     pub given: Option<GivenBack>,
+    /// Why not everything came back yet.
+    failed: Option<String>,
 }
 
 /// Starts the engine of a home, and waits for it. If the owners have begun the log again, the device goes over, and what
@@ -32,6 +34,7 @@ pub struct Recovered {
 pub async fn open(
     home: &Home,
     until: Instant,
+    patience: Duration,
     wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
 ) -> Outcome<(Client, Recovered)> {
     let mut recovered = Recovered::default();
@@ -49,7 +52,10 @@ pub async fn open(
         let Some(more) = more else {
             opened?;
             if client.owes() && matches!(client.view().phase, Phase::Running) {
-                recovered.given = Some(client.give_back(until).await?);
+                match client.give_back(patience).await {
+                    Ok(given) => recovered.given = Some(given),
+                    Err(error) => recovered.failed = Some(error.to_string()),
+                }
             }
             return Ok((client, recovered));
         };
@@ -68,7 +74,11 @@ pub async fn follow(home: &Home, more: Vec<Signed>, until: Instant) -> Outcome<F
     let home = home.clone();
     let following = tokio::task::spawn_blocking(move || {
         let mut policies = home.signed_policies()?;
-        policies.extend(more);
+        let known: Vec<_> = policies.iter().map(Signed::hash).collect();
+        policies.extend(
+            more.into_iter()
+                .filter(|more| !known.contains(&more.hash())),
+        );
         home.follow(&policies, until)
     });
     Ok(following.await.map_err(|_| ClientError::Closed)??)
@@ -92,6 +102,11 @@ impl Recovered {
             output.warn(
                 "the owners of this volume have begun its log again after a fork; this device goes on there",
             );
+        }
+        if let Some(why) = &self.failed {
+            output.warn(&format!(
+                "what this device alone has did not come back yet: {why}. The next command tries again"
+            ));
         }
         let Some(given) = self.given.as_ref().filter(|given| given.entries > 0) else {
             return;

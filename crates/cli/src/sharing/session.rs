@@ -90,7 +90,7 @@ impl Shared {
         };
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
-        let opening = recovery::open(&home, until, wait);
+        let opening = recovery::open(&home, until, deadline, wait);
         let (client, recovered) = session::run(&runtime, opening)?;
         Ok(Shared {
             runtime,
@@ -388,10 +388,12 @@ pub(super) async fn reached(client: &Client, until: Instant) -> Outcome<()> {
         let hopeless = match (&view.phase, &view.connection) {
             (Phase::Running, _) | (Phase::Stopped(Stopped::Convicted { .. }), _) => return Ok(()),
             (Phase::Stopped(why), _) => return Err(ClientError::from(why.clone()).into()),
-            (_, Connection::Offline(lost)) => !matches!(
-                lost.trouble,
-                Trouble::Unreachable | Trouble::Refused | Trouble::Unfit
-            ),
+            (_, Connection::Offline(lost)) => match lost.trouble {
+                Trouble::Unreachable | Trouble::Refused | Trouble::Unfit => false,
+                // The process that runs the engine goes over.
+                Trouble::Successor => view.process.is_none(),
+                _ => true,
+            },
             _ => false,
         };
         if hopeless || Instant::now() >= until {

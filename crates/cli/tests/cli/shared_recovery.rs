@@ -56,6 +56,10 @@ fn after_a_fork_both_devices_go_on_and_nothing_is_lost() {
     let refused = laptop.run(&["--json", "put", "x", "notes"]).ends(22);
     assert_eq!(kind(&refused), "fork");
     let rules = recovered(&ada, &[]);
+    let told = ada
+        .run(&["--json", "ls", "notes", "--deadline", "3s"])
+        .ends(30);
+    assert!(told.err.contains("not accepted"), "{}", told.err);
     accepted(&mut orderer, &rules);
     put(&ada, "after", "we go on\n");
     // The laptop has proof against its server, and goes over as soon as the server shows what the owner has signed.
@@ -91,9 +95,14 @@ fn after_a_fork_both_devices_go_on_and_nothing_is_lost() {
 #[test]
 fn device_without_proof_goes_over_by_itself_and_work_comes_back_once() {
     let (mut orderer, ada, laptop) = forked();
+    // Its blocks are in the directory of the other branch only.
+    std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
+    laptop.run(&["put", "long", "notes"]).ends(0);
     let rules = recovered(&ada, &[]);
     accepted(&mut orderer, &rules);
-    assert_eq!(read(&laptop, "plan"), "the ferry goes at nine\n");
+    let told = laptop.run(&["cat", "notes", "plan"]).ends(0);
+    assert_eq!(told.out, "the ferry goes at nine\n");
+    assert!(told.err.contains("`long` is lost"), "{}", told.err);
     assert_eq!(copies(&ada).len(), 1);
     let told = laptop
         .run(&["--json", "share", "follow", "notes", &rules])

@@ -32,6 +32,8 @@ pub enum Trouble {
     OtherLog,
     /// The owners have begun the volume's log again, as policies say that the server has shown: the device goes over.
     Successor,
+    /// The server has not accepted the policies that this device follows.
+    NotAccepted,
     /// The server works in another epoch of the log.
     OtherEpoch,
     /// The server gave an answer that does not fit.

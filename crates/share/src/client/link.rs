@@ -42,6 +42,11 @@ impl Dial for Server {
             let orderer = self.policies.newest_epoch().orderer;
             let connected = Link::connect(&self.to, self.volume, &orderer, device, &self.options);
             let (link, deliveries) = connected.await.map_err(lost)?;
+            let newest = self.policies.chain().newest();
+            if link.welcome().newest_policy < newest.number() && newest.log_epoch() > 0 {
+                let text = "the server has not accepted yet what the owners have signed";
+                return Err(Lost::new(Trouble::NotAccepted, text));
+            }
             if let Some(more) = offer(&link, &self.policies).await {
                 *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = Some(more);
                 let text = "the owners have begun the volume's log again";

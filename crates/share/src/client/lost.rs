@@ -20,7 +20,7 @@ use trust::shared::principal::{FileId, Name};
 use trust::tree::inode::{Content, FileKind, Inode};
 
 use super::driver::Command;
-use super::{Client, ClientError};
+use super::{Client, ClientError, NewFile};
 use crate::files::{Answer, Call, File, Place};
 use crate::home::GIVEN_BACK;
 use crate::signed::Entry;
@@ -189,13 +189,13 @@ impl Client {
     }
 
     /// Gives back what this device wrote and the log does not have. Call it when the engine runs; once it has ended
-    /// well there is nothing to give back any more.
+    /// well there is nothing to give back any more. `patience`: how long each call may take.
     ///
     /// # Errors
     /// [`ClientError::Disk`] when the memory of an earlier epoch cannot be read; those of [`Client::call`]. Then the next
     /// call goes on.
-    pub async fn give_back(&self, deadline: Instant) -> Result<GivenBack, ClientError> {
-        let entries = self.ask(deadline, Command::Lost).await??;
+    pub async fn give_back(&self, patience: Duration) -> Result<GivenBack, ClientError> {
+        let entries = self.ask(Instant::now() + patience, Command::Lost).await??;
         let lost = Lost::of(&entries);
         let own = |entry: &&Entry| !entry.signed().entry().is_resume();
         let mut given = GivenBack {
@@ -209,7 +209,7 @@ impl Client {
                 given.lacking.push((written.name.clone(), why));
                 continue;
             }
-            match self.put_back(written, &lost, &mut made, deadline).await? {
+            match self.put_back(written, &lost, &mut made, patience).await? {
                 Ok(copy) => given.copies.push(copy),
                 Err(why) => given.lacking.push((written.name.clone(), why)),
             }
@@ -252,9 +252,9 @@ impl Client {
         written: &Written,
         lost: &Lost,
         made: &mut HashMap<FileId, FileId>,
-        deadline: Instant,
+        patience: Duration,
     ) -> Result<Result<Copy, String>, ClientError> {
-        let found = self.directory(written.parent, lost, made, deadline).await?;
+        let found = self.directory(written.parent, lost, made, patience).await?;
         let directory = found.unwrap_or(self.root());
         for which in 0..MAX_COPIES {
             let Some(name) = copy_name(written, which) else {
@@ -269,14 +269,14 @@ impl Client {
                 copy: name,
                 in_root: found.is_none(),
             };
-            match self.create(&place, &written.inode, deadline).await? {
+            match self.put_back(&place, &written.inode, patience).await? {
                 Answer::Done(_) => return Ok(Ok(copy)),
                 Answer::Refused(crate::files::Refused::Exists) => {}
                 Answer::Refused(why) => return Ok(Err(why.to_string())),
                 _ => return Ok(Err("the server or another device is silent".to_owned())),
             }
             // An earlier try may have ended after this.
-            let there = self.file_at(place, deadline).await?;
+            let there = self.file_at(place, patience).await?;
             if there.is_some_and(|file| file.inode.content == written.inode.content) {
                 return Ok(Ok(copy));
             }
@@ -290,7 +290,7 @@ impl Client {
         wanted: FileId,
         lost: &Lost,
         made: &mut HashMap<FileId, FileId>,
-        deadline: Instant,
+        patience: Duration,
     ) -> Result<Option<FileId>, ClientError> {
         // The way up to a directory that stands, or was made again.
         let (mut way, mut seen) = (Vec::new(), HashSet::new());
@@ -303,7 +303,7 @@ impl Client {
                 start: at,
                 path: Vec::new(),
             };
-            let there = self.file_at(place, deadline).await?;
+            let there = self.file_at(place, patience).await?;
             if there.is_some_and(|file| file.inode.kind() == FileKind::Directory) {
                 break at;
             }
@@ -318,10 +318,10 @@ impl Client {
                 start: base,
                 path: vec![directory.name.clone()],
             };
-            let there = match self.create(&place, &directory.inode, deadline).await? {
+            let there = match self.put_back(&place, &directory.inode, patience).await? {
                 Answer::Done(file) => Some(file),
                 _ => {
-                    let there = self.file_at(place, deadline).await?;
+                    let there = self.file_at(place, patience).await?;
                     let there = there.filter(|it| it.inode.kind() == FileKind::Directory);
                     there.map(|file| file.id)
                 }
@@ -335,25 +335,25 @@ impl Client {
         Ok(Some(base))
     }
 
-    async fn create(
+    async fn put_back(
         &self,
         place: &Place,
         inode: &Inode,
-        deadline: Instant,
+        patience: Duration,
     ) -> Result<Answer, ClientError> {
-        let call = Call::Create {
+        let file = NewFile {
             place: place.clone(),
-            number: self.new_number()?,
-            inode: Box::new(inode.clone()),
+            inode: inode.clone(),
             owner: None,
             replace: false,
         };
-        Ok(self.call(call, deadline).await?.answer)
+        Ok(self.create(file, Instant::now() + patience).await?.answer)
     }
 
-    async fn file_at(&self, place: Place, deadline: Instant) -> Result<Option<File>, ClientError> {
+    async fn file_at(&self, place: Place, patience: Duration) -> Result<Option<File>, ClientError> {
         let follow = false;
-        let answered = self.call(Call::Lookup { place, follow }, deadline).await?;
+        let until = Instant::now() + patience;
+        let answered = self.call(Call::Lookup { place, follow }, until).await?;
         Ok(match answered.answer {
             Answer::Found(file) => Some(file),
             _ => None,

@@ -129,6 +129,7 @@ pub(super) fn server(
     home: &Home,
     policies: &Policies,
     options: &Options,
+    offered: &Offered,
 ) -> Result<Server, ClientError> {
     let to: ServerAddress = home
         .server()
@@ -138,7 +139,7 @@ pub(super) fn server(
         to,
         volume: home.volume(),
         policies: policies.clone(),
-        offered: Offered::default(),
+        offered: Arc::clone(offered),
         device: home.key()?,
         options: options.link.clone(),
     })
@@ -157,13 +158,12 @@ impl Client {
         options: Options,
         deadline: Instant,
     ) -> Result<Client, ClientError> {
-        let seat = seat::take(home, &options, deadline).await?;
-        // What another process has, that process gives back and goes over with.
-        let (view, before, offered) = match &seat {
-            Seat::Own { core, offered, .. } => {
-                (seen(core), core.before().to_vec(), Arc::clone(offered))
-            }
-            Seat::Guest(joined) => (joined.view.clone(), Vec::new(), Offered::default()),
+        let offered = Offered::default();
+        let seat = seat::take(home, &options, &offered, deadline).await?;
+        // What another process has, that process gives back.
+        let (view, before) = match &seat {
+            Seat::Own { core, .. } => (seen(core), core.before().to_vec()),
+            Seat::Guest(joined) => (joined.view.clone(), Vec::new()),
         };
         let policies = home.policies()?;
         let epochs = (before, offered);
@@ -217,6 +217,7 @@ impl Client {
             queue: queue.downgrade(),
             shown: Shown { view, line },
             hasher: hasher.clone(),
+            offered: Arc::clone(&offered),
         };
         let client = Client(Arc::new(Inner {
             before,

@@ -82,6 +82,11 @@ fn views<E: ClientEngine>(world: &World<E>) -> Vec<View> {
     }
     for (device, client) in world.clients.iter().enumerate() {
         let device = device as Device;
+        let start = client.start().map_or(0, |start| start.size);
+        if client.frontier().size() < start {
+            // It does nothing before its log is what the owners have signed.
+            continue;
+        }
         views.push(view(
             world,
             device,

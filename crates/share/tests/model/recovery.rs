@@ -11,12 +11,13 @@ use share::rules::Rule as Client;
 
 use crate::action::Action;
 use crate::broken::{Broken, Check};
-use crate::engine::ClientEngine;
+use crate::chain::Chain;
+use crate::engine::{ClientEngine, Output, Timer};
 use crate::exhaustive::{FILE, holds, long, walks};
 use crate::explorer::depth;
 use crate::mutants::refuse;
 use crate::protocol::Call::{self, Append, Read};
-use crate::protocol::{Device, letter};
+use crate::protocol::{CallId, Device, Leaf, Reply, Request, letter};
 use crate::rules::Rule;
 use crate::world::{Scope, World};
 
@@ -136,4 +137,62 @@ fn second_epoch_without_a_rule_breaks() {
         )
         .is_ok()
     );
+}
+
+/// Two devices that know the same log, the first of which has gone over and has nothing yet.
+fn gone_over() -> (crate::device::Client, crate::device::Client) {
+    let append: &[Call] = &[Append(0)];
+    let mut clients = Scope::new(&[(append, 1), (append, 1)]).world().clients;
+    let (other, mut first) = (clients.remove(1), clients.remove(0));
+    first.follow(other.frontier().point(), 128);
+    (first, other)
+}
+
+fn reply(log: &Chain, leaf: &Leaf, more: bool) -> Reply {
+    Reply {
+        from: log.size(),
+        note: log.push(leaf.clone()).point(),
+        leaves: vec![leaf.clone()],
+        more,
+        attests: Vec::new(),
+        asked: false,
+        refused: None,
+    }
+}
+
+#[test]
+fn device_signs_nothing_before_the_start() {
+    let (mut first, other) = gone_over();
+    let leaves = other.frontier().since(0);
+    for leaf in &leaves {
+        assert!(!first.armed(Timer::Resume) && !first.armed(Timer::Attest));
+        let shown = reply(first.frontier(), leaf, true);
+        assert!(first.deliver(&shown).is_empty());
+    }
+    assert_eq!(first.frontier().point(), other.frontier().point());
+    assert!(first.armed(Timer::Resume));
+    // A server that says that this is all.
+    let (mut first, _) = gone_over();
+    let told = first.deliver(&reply(&Chain::default(), &leaves[0], false));
+    assert!(matches!(told[..], [Output::Alarm(_)]), "{told:?}");
+}
+
+#[test]
+fn entry_of_another_epoch_is_refused() {
+    let (mut first, mut other) = gone_over();
+    let leaves = other.frontier().since(0);
+    let sent = other.issue(CallId::new(1, 0), Append(0));
+    let entry = sent.into_iter().find_map(|output| match output {
+        Output::Send(Request::Entry(entry)) => Some(Leaf::Entry(entry)),
+        _ => None,
+    });
+    for leaf in &leaves {
+        let shown = reply(first.frontier(), leaf, true);
+        assert!(first.deliver(&shown).is_empty());
+    }
+    // It follows the prefix, and its form is right but for the epoch.
+    let shown = reply(first.frontier(), &entry.unwrap(), false);
+    let told = first.deliver(&shown);
+    assert!(matches!(told[..], [Output::Alarm(_)]), "{told:?}");
+    assert_eq!(first.frontier().point(), other.frontier().point());
 }

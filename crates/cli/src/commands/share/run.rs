@@ -165,7 +165,7 @@ impl Running {
     async fn start(home: Home, deadline: Duration) -> Outcome<Running> {
         let until = Instant::now() + deadline;
         // The server may come later.
-        let (client, _) = recovery::open(&home, until, async |_, _| Ok(())).await?;
+        let (client, _) = recovery::open(&home, until, deadline, async |_, _| Ok(())).await?;
         Ok(Running {
             home,
             deadline,
@@ -184,7 +184,7 @@ impl Running {
         let until = Instant::now() + self.deadline;
         let Some(more) = client.offered() else {
             if client.owes() && matches!(client.view().phase, Phase::Running) {
-                match client.give_back(until).await {
+                match client.give_back(self.deadline).await {
                     Ok(given) => recovery::log(&given),
                     Err(error) => tracing::warn!(%error, "what a fork has taken is not back yet"),
                 }
@@ -194,7 +194,8 @@ impl Running {
         let gone = async {
             client.close(until).await?;
             recovery::follow(&self.home, more, until).await?;
-            let (client, _) = recovery::open(&self.home, until, async |_, _| Ok(())).await?;
+            let (client, _) =
+                recovery::open(&self.home, until, self.deadline, async |_, _| Ok(())).await?;
             *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
             Ok::<(), Failure>(())
         };

@@ -37,6 +37,7 @@ pub(in crate::client) struct Plug {
     pub(in crate::client) queue: mpsc::WeakUnboundedSender<Command>,
     pub(in crate::client) shown: Shown,
     pub(in crate::client) hasher: Hasher,
+    pub(in crate::client) offered: Offered,
 }
 
 /// An engine that this process has opened, or one of another process.
@@ -45,7 +46,6 @@ pub(in crate::client) enum Seat {
         core: Box<Core>,
         shelf: Arc<Shelf>,
         dial: Arc<dyn Dial>,
-        offered: Offered,
     },
     Guest(Box<Joined>),
 }
@@ -58,6 +58,7 @@ pub(in crate::client) enum Seat {
 pub(in crate::client) async fn take(
     home: &Home,
     options: &Options,
+    offered: &Offered,
     deadline: Instant,
 ) -> Result<Seat, ClientError> {
     let mut pause = FIRST_PAUSE;
@@ -70,7 +71,7 @@ pub(in crate::client) async fn take(
             Err(Alone::Foreign(why)) => return Err(ClientError::Home(why)),
             Err(Alone::Nobody) => {}
         }
-        let locked = match open(home, options).await {
+        let locked = match open(home, options, offered).await {
             Err(ClientError::Disk(DiskError::State(error))) if error.is_locked() => error,
             Err(ClientError::GoneOver) => continue,
             opened => return opened,
@@ -84,10 +85,9 @@ pub(in crate::client) async fn take(
 }
 
 /// Opens the home, if its lock is free.
-async fn open(home: &Home, options: &Options) -> Result<Seat, ClientError> {
+async fn open(home: &Home, options: &Options, offered: &Offered) -> Result<Seat, ClientError> {
     let parts = Parts::of(home, options)?;
-    let dial = server(home, &parts.policies, options)?;
-    let offered = Arc::clone(&dial.offered);
+    let dial = Arc::new(server(home, &parts.policies, options, offered)?);
     let shelf = Arc::clone(&parts.shelf);
     let home = home.clone();
     let opening = tokio::task::spawn_blocking(move || parts.open(&home, Instant::now()));
@@ -95,8 +95,7 @@ async fn open(home: &Home, options: &Options) -> Result<Seat, ClientError> {
     Ok(Seat::Own {
         core: Box::new(core),
         shelf,
-        dial: Arc::new(dial),
-        offered,
+        dial,
     })
 }
 
@@ -111,9 +110,7 @@ pub(in crate::client) async fn keep(
 ) {
     loop {
         match seat {
-            Seat::Own {
-                core, shelf, dial, ..
-            } => {
+            Seat::Own { core, shelf, dial } => {
                 let directory = home.directory().to_owned();
                 if let Err(error) = host(directory, client, &hosting) {
                     tracing::warn!(%error, "other programs cannot use this volume while this process runs");
@@ -130,7 +127,7 @@ pub(in crate::client) async fn keep(
             },
         }
         seat = loop {
-            let taken = take(&home, &options, Instant::now() + TURN).await;
+            let taken = take(&home, &options, &plug.offered, Instant::now() + TURN).await;
             match taken {
                 Ok(seat) => break seat,
                 Err(_) if plug.commands.is_closed() => return,

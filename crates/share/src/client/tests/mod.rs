@@ -4,6 +4,7 @@
 mod beacon;
 mod calls;
 mod checkpoints;
+mod epochs;
 mod hosted;
 mod lies;
 mod tidy;

@@ -10,6 +10,7 @@ use trust::shared::decision::Decision;
 use trust::shared::device::{DeviceKey, Incarnation};
 use trust::shared::entry::Prefix;
 use trust::shared::form::Heading;
+use trust::shared::genesis::Policies;
 use trust::shared::mark::Nonce;
 use trust::shared::note::SignedNote;
 use trust::shared::ops::Op;
@@ -81,6 +82,11 @@ impl Device {
             previous: [0; 32],
             file: 0,
         })
+    }
+
+    /// Signs and expects notes as in the newest epoch of these policies.
+    pub fn follow(&mut self, number: u8, policies: &Policies) {
+        self.scheme = Signed::of(policies, key(number), Arc::new(NoSource));
     }
 
     /// The log that it was sent.
