@@ -15,6 +15,7 @@ use trust::shared::genesis::Policies;
 use trust::{Handle, Record, Reject};
 
 use super::connection::{Dial, Line, Lost, Trouble};
+use super::link::Offered;
 use super::start::{Parts, server};
 use super::{ClientError, Options};
 use crate::checkpoint::{Level, Posted, Start, Trusted};
@@ -56,7 +57,7 @@ pub async fn begin(
     deadline: Instant,
 ) -> Result<Begun, ClientError> {
     let parts = Parts::of(home, options)?;
-    let dial = server(home, &parts.policies, options)?;
+    let dial = server(home, &parts.policies, options, &Offered::default())?;
     begin_over(home, &parts.policies, own, &dial, deadline).await
 }
 

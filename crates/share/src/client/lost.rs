@@ -269,7 +269,7 @@ impl Client {
                 copy: name,
                 in_root: found.is_none(),
             };
-            match self.put_back(&place, &written.inode, patience).await? {
+            match self.make(&place, &written.inode, patience).await? {
                 Answer::Done(_) => return Ok(Ok(copy)),
                 Answer::Refused(crate::files::Refused::Exists) => {}
                 Answer::Refused(why) => return Ok(Err(why.to_string())),
@@ -318,7 +318,7 @@ impl Client {
                 start: base,
                 path: vec![directory.name.clone()],
             };
-            let there = match self.put_back(&place, &directory.inode, patience).await? {
+            let there = match self.make(&place, &directory.inode, patience).await? {
                 Answer::Done(file) => Some(file),
                 _ => {
                     let there = self.file_at(place, patience).await?;
@@ -335,7 +335,7 @@ impl Client {
         Ok(Some(base))
     }
 
-    async fn put_back(
+    async fn make(
         &self,
         place: &Place,
         inode: &Inode,
