@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout_at};
 use trust::frame::Packer;
 use trust::shared::checkpoint::{Checkpoint, PolicyRow};
 use trust::shared::effect::Missing;
+use trust::shared::genesis::Policies;
 use trust::shared::note::SignedNote;
 use trust::{Record, Reject};
 
@@ -31,7 +32,7 @@ use crate::roster::Product;
 use crate::scheme::Leaf;
 
 /// Leaves that are read at a time.
-const LEAVES: u64 = 4096;
+const LEAVES: u64 = 256;
 /// Bytes of blocks that are stored at a time.
 const STORE_BYTES: usize = 1 << 20;
 /// Blocks that are stored in one call.
@@ -126,11 +127,8 @@ impl Client {
         let shelf = Arc::new(Shelf::new(DEFAULT_SHELF_BYTES));
         let ledger = self.ledger_at(home, size, &shelf, patience, told).await?;
         let policies = self.policies();
-        let policy = PolicyRow {
-            number: policies.chain().len().saturating_sub(1),
-            hash: policies.chain().newest_hash(),
-        };
         let epoch = policies.newest_epoch().number;
+        let policy = begins(policies);
         let mut making = Making::new(ledger, epoch, policy, self.hasher());
         let mut waiting: Vec<Made> = Vec::new();
         loop {
@@ -305,6 +303,19 @@ impl Client {
             connection: self.view().connection,
         }
     }
+}
+
+/// The policy that begins the newest epoch. All devices of the epoch know it, and not all know a later one.
+fn begins(policies: &Policies) -> PolicyRow {
+    let (chain, epoch) = (policies.chain(), policies.newest_epoch().number);
+    let row = |number: u64| {
+        let (policy, hash) = chain.get(number)?;
+        (policy.log_epoch() == epoch).then_some(PolicyRow { number, hash })
+    };
+    (0..chain.len()).find_map(row).unwrap_or(PolicyRow {
+        number: chain.len().saturating_sub(1),
+        hash: chain.newest_hash(),
+    })
 }
 
 fn lost(lost: Lost) -> ClientError {

@@ -135,7 +135,7 @@ pub struct File {
 /// The key of a row. Keys are ordered as their bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Row {
-    /// The newest policy: `number u64 | hash [32]`.
+    /// The policy that begins the epoch: `number u64 | hash [32]`.
     Policy,
     /// What the log says about a device ([`Author`]).
     Author(DeviceKey),
@@ -330,7 +330,7 @@ impl<F: FnMut(Handle<MapNode>, &Bytes)> Builder<F> {
         rows.try_for_each(|(row, value)| self.push(&row, &value))
     }
 
-    /// Appends the row of the newest policy.
+    /// Appends the row of the policy that begins the epoch.
     ///
     /// # Errors
     /// Those of [`Builder::push`].

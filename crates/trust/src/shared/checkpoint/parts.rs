@@ -10,7 +10,7 @@ use crate::shared::effect::replay::Base;
 use crate::shared::members::{MemberRows, Members};
 use crate::shared::principal::Principal;
 
-/// The newest policy: its number and its hash.
+/// The policy that begins the epoch: its number and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PolicyRow {
     /// Its number.
@@ -22,7 +22,7 @@ pub struct PolicyRow {
 /// What the rows of a checkpoint say.
 #[derive(Debug, Clone)]
 pub struct Parts {
-    /// The newest policy that the checkpointers knew.
+    /// The policy that begins the epoch.
     pub policy: PolicyRow,
     /// What the log says about each device that wrote.
     pub authors: Vec<(DeviceKey, Author)>,
