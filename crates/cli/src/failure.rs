@@ -243,6 +243,12 @@ kinds! {
     NotMember => Refused, "an administrator admits devices with `bulla share invite VOLUME`. A device that was removed cannot come back with its old key: move its directory in the state directory away, and join again";
     /// The author of an entry stays silent.
     Unattested => Unavailable, "the device may be off, or the server hides what it says: try again when it is on. If it is lost, an administrator accepts what it wrote: `bulla share accept VOLUME DEVICE`";
+    /// A beacon is silent for too long.
+    Overdue => Unavailable, "compare with another device before you go on: `bulla share compare VOLUME`. If the beacon is off or gone, and the two agree, `bulla share beacon VOLUME DEVICE --none` ends the wait for it";
+    /// The process with the engine of a shared volume has ended in the middle of a call.
+    EngineEnded => Unavailable, "look whether the change is there before you repeat it: `bulla log VOLUME` shows what this device has written";
+    /// Another version of bulla runs the engine of a shared volume.
+    OtherBuild => Locked, "use one version for all programs: end that process when its work is done, and start it again with this one (`systemctl --user restart 'bulla-share@*'`)";
     /// No shared volume of this machine has the name.
     NoShared => NotFound, "name a shared volume by its name on this machine or by its id; `bulla share init` begins one, `bulla share join LINE` joins one";
     /// Several shared volumes of this machine have one name.
@@ -311,6 +317,10 @@ kinds! {
     BadSeen => Integrity, "copy the whole text that `bulla share compare VOLUME` printed on the other device, of the same volume; if it is whole, the server did not sign it";
     /// The other device has seen more.
     NotSeenYet => Unavailable, "the server has not shown this device as much as the other one: try again when it answers. If it stays so, it hides something from one of the two";
+    /// There is no checkpoint.
+    NoCheckpoint => NotFound, "a checkpointer makes one with `bulla share checkpoint VOLUME`";
+    /// A checkpoint is not what this device's log comes to.
+    OtherState => Integrity, "a checkpointer has signed something wrong, or one of the two has a bug: start no device from this checkpoint (`bulla share join --replay`), and show both devices to who looks after the volume";
     /// No device has asked for admission.
     NoRequest => NotFound, "invite the device first: `bulla share invite VOLUME` prints a line for it and waits until it has asked";
     /// The doctor found a problem.
@@ -407,7 +417,7 @@ impl Failure {
     /// `error.kind` of the JSON result record: the word of the exit code, or a narrower one.
     pub fn word(&self) -> &'static str {
         match self.kind {
-            Kind::Unattested => UNATTESTED,
+            Kind::Unattested | Kind::Overdue => UNATTESTED,
             _ => self.exit().kind(),
         }
     }

@@ -46,9 +46,9 @@ fn home_kind(error: &HomeError) -> Kind {
         HomeError::Damaged { .. } => Kind::BadHome,
         HomeError::Exists { .. } | HomeError::NameTaken { .. } => Kind::Exists,
         HomeError::BadName { .. } | HomeError::BadServer(_) => Kind::Usage,
+        HomeError::Ambiguous { .. } => Kind::SameName,
         HomeError::OtherPolicies => Kind::OwnersFork,
         HomeError::GivesUp { .. } => Kind::BadPolicies,
-        HomeError::Ambiguous { .. } => Kind::SameName,
         HomeError::Policies(why) => policy_kind(why),
     }
 }
@@ -97,6 +97,10 @@ fn client_kind(error: &ClientError) -> Kind {
         ClientError::GoneOver => Kind::OtherEpoch,
         ClientError::Closed => Kind::Defect,
         ClientError::Unsupported(_) => Kind::Newer,
+        ClientError::Interrupted => Kind::EngineEnded,
+        ClientError::OtherBuild { .. } => Kind::OtherBuild,
+        ClientError::EngineElsewhere { .. } => Kind::StateLocked,
+        ClientError::Overdue { .. } => Kind::Overdue,
     }
 }
 
@@ -149,6 +153,7 @@ fn host_kind(error: &HostError) -> Kind {
         | HostError::Superseded
         | HostError::NoLeaf { .. }
         | HostError::Mailbox(_)
+        | HostError::Checkpoint(_)
         | HostError::Stopped => Kind::Defect,
     }
 }

@@ -29,11 +29,12 @@ pub struct Recovered {
     failed: Option<String>,
 }
 
-/// Starts the engine of a home, and waits for it as the caller does. If the owners have begun the log again, the device goes over,
-/// and what it alone has comes back.
+/// Starts the engine of a home, and waits for it. If the owners have begun the log again, the device goes over, and what
+/// it alone has comes back.
 pub async fn open(
     home: &Home,
-    (until, patience): (Instant, Duration),
+    until: Instant,
+    patience: Duration,
     wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
 ) -> Outcome<(Client, Recovered)> {
     let mut recovered = Recovered::default();
@@ -59,17 +60,39 @@ pub async fn open(
             return Ok((client, recovered));
         };
         client.close(until).await?;
-        let mut policies = home.signed_policies()?;
-        policies.extend(more);
-        match home.follow(&policies, until)? {
-            Followed::Epoch(epoch) => recovered.epoch = Some(epoch),
-            // Another process was faster.
-            Followed::Known | Followed::Rules => {}
+        if let Followed::Epoch(epoch) = follow(home, more, until).await? {
+            recovered.epoch = Some(epoch);
         }
         if Instant::now() >= until {
             return Err(ClientError::GoneOver.into());
         }
     }
+}
+
+/// Takes policies that the server has shown. Another process may have been faster.
+pub async fn follow(home: &Home, more: Vec<Signed>, until: Instant) -> Outcome<Followed> {
+    let home = home.clone();
+    let following = tokio::task::spawn_blocking(move || {
+        let mut policies = home.signed_policies()?;
+        let known: Vec<_> = policies.iter().map(Signed::hash).collect();
+        policies.extend(
+            more.into_iter()
+                .filter(|more| !known.contains(&more.hash())),
+        );
+        home.follow(&policies, until)
+    });
+    Ok(following.await.map_err(|_| ClientError::Closed)??)
+}
+
+/// Tells the log of a daemon what came back.
+pub fn log(given: &GivenBack) {
+    tracing::warn!(
+        entries = given.entries,
+        copies = given.copies.len(),
+        lacking = given.lacking.len(),
+        others = given.others,
+        "the log that stands after the fork does not have all entries of this device; copies are back"
+    );
 }
 
 impl Recovered {

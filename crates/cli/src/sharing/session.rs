@@ -5,7 +5,9 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::share::client::{Client, ClientError, Connection, Phase, Sink, Stopped, Trouble};
+use ::share::client::{
+    Answered, Client, ClientError, Connection, NewFile, Phase, Sink, Stopped, Trouble,
+};
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
@@ -88,7 +90,7 @@ impl Shared {
         };
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
-        let opening = recovery::open(&home, (until, deadline), wait);
+        let opening = recovery::open(&home, until, deadline, wait);
         let (client, recovered) = session::run(&runtime, opening)?;
         let has_written = AtomicBool::new(recovered.given.is_some());
         Ok(Shared {
@@ -200,6 +202,11 @@ impl Shared {
             Some(_) if call.only_reads() => self.client.look(call, self.until()).await?,
             _ => self.client.call(call, self.until()).await?,
         };
+        self.used(answered).await
+    }
+
+    /// Notes what an answer rests on.
+    async fn used(&self, answered: Answered) -> Outcome<Answer> {
         if !answered.marked.entries().is_empty() {
             self.is_marked.store(true, Ordering::Relaxed);
         }
@@ -235,13 +242,9 @@ impl Shared {
 
     /// Makes a call that changes something. `about` names what it is about, for failures.
     pub async fn change(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<()> {
-        self.changed(call, about).await.map(drop)
-    }
-
-    async fn changed(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<Answer> {
         self.has_written.store(true, Ordering::Relaxed);
         match self.call(call).await? {
-            done @ (Answer::Done(_) | Answer::Settled) => Ok(done),
+            Answer::Done(_) | Answer::Settled => Ok(()),
             Answer::Refused(why) => Err(refused(&why, &about())),
             _ => Err(defect()),
         }
@@ -313,15 +316,17 @@ impl Shared {
         owner: Option<Principal>,
         replace: bool,
     ) -> Outcome<FileId> {
-        let call = Call::Create {
+        self.has_written.store(true, Ordering::Relaxed);
+        let file = NewFile {
             place: at.name.clone(),
-            number: self.client.new_number()?,
-            inode: Box::new(inode),
+            inode,
             owner,
             replace,
         };
-        match self.changed(call, &|| at.shown()).await? {
+        let answered = self.client.create(file, self.until()).await?;
+        match self.used(answered).await? {
             Answer::Done(file) => Ok(file),
+            Answer::Refused(why) => Err(refused(&why, &at.shown())),
             _ => Err(defect()),
         }
     }
@@ -384,10 +389,12 @@ async fn reached(client: &Client, until: Instant) -> Outcome<()> {
         let hopeless = match (&view.phase, &view.connection) {
             (Phase::Running, _) | (Phase::Stopped(Stopped::Convicted { .. }), _) => return Ok(()),
             (Phase::Stopped(why), _) => return Err(ClientError::from(why.clone()).into()),
-            (_, Connection::Offline(lost)) => !matches!(
-                lost.trouble,
-                Trouble::Unreachable | Trouble::Refused | Trouble::Unfit
-            ),
+            (_, Connection::Offline(lost)) => match lost.trouble {
+                Trouble::Unreachable | Trouble::Refused | Trouble::Unfit => false,
+                // The process that runs the engine goes over.
+                Trouble::Successor => view.process.is_none(),
+                _ => true,
+            },
             _ => false,
         };
         if hopeless || Instant::now() >= until {
@@ -409,7 +416,7 @@ pub fn now() -> Mtime {
 }
 
 /// The failure for a call that had no effect on what `about` names.
-pub(super) fn refused(why: &Refused, about: &str) -> Failure {
+pub fn refused(why: &Refused, about: &str) -> Failure {
     let kind = match why {
         Refused::NotFound => Kind::NotFound,
         Refused::NotPermitted => Kind::NoPermission,

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use state::private;
+use trust::history::Frontier;
 use trust::history::proof::Roots;
+use trust::shared::checkpoint::Window;
 use trust::shared::evidence::{
     Convicted, Evidence as Proved, Included, MAX_EVIDENCE_BYTES, Offence, verify,
 };
@@ -20,7 +22,7 @@ use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 
 use super::error::Stopped;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskError};
 use crate::engine::{Evidence, Reply};
 use crate::prefixes::Rfc6962;
 use crate::roster::{OpsCodec, Product};
@@ -44,18 +46,41 @@ pub(super) struct Court {
     pub(super) epoch: Epoch,
     /// From the genesis to the one that begins the epoch.
     pub(super) policies: Vec<Signed>,
+    /// The end of the log with which a checkpoint began.
+    pub(super) window: Option<Arc<Window>>,
+}
+
+/// Hashes of a log's leaves, as far as a device has them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Hashes {
+    /// The log before.
+    before: Frontier,
+    leaves: Vec<[u8; 32]>,
+}
+
+impl Hashes {
+    /// Those of the first so many leaves of the log, and these after them. None: leaves between are not here.
+    fn up_to(&self, size: u64, then: impl Iterator<Item = [u8; 32]>) -> Option<Hashes> {
+        let count = usize::try_from(size.checked_sub(self.before.size())?).ok()?;
+        let common = self.leaves.get(..count).unwrap_or(&self.leaves);
+        Some(Hashes {
+            before: self.before.clone(),
+            leaves: common.iter().copied().chain(then).collect(),
+        })
+    }
 }
 
 /// The leaves of a log, from which proofs are made.
 pub(super) struct Proofs {
     roots: Roots,
-    hashes: Arc<Vec<[u8; 32]>>,
+    hashes: Arc<Hashes>,
 }
 
 impl Proofs {
-    pub(super) fn new(hashes: Vec<[u8; 32]>) -> Proofs {
-        let mut roots = Roots::new();
-        for hash in &hashes {
+    pub(super) fn new(hashes: Hashes) -> Proofs {
+        // The log of a checkpoint ends with a full block.
+        let mut roots = Roots::after(hashes.before.clone()).unwrap_or_default();
+        for hash in &hashes.leaves {
             roots.push(*hash);
         }
         Proofs {
@@ -65,8 +90,10 @@ impl Proofs {
     }
 
     fn block(&self, block: u64) -> Option<Vec<[u8; 32]>> {
-        let start = usize::try_from(block).ok()?.checked_mul(BLOCK)?;
-        let hashes = self.hashes.get(start..start.checked_add(BLOCK)?)?;
+        let start = block.checked_mul(BLOCK as u64)?;
+        let start = start.checked_sub(self.hashes.before.size())?;
+        let start = usize::try_from(start).ok()?;
+        let hashes = self.hashes.leaves.get(start..start.checked_add(BLOCK)?)?;
         Some(hashes.to_vec())
     }
 
@@ -156,7 +183,20 @@ impl Case<'_> {
             });
         }
         offences.extend(self.passed(at, entry, (last_at, last), &included));
+        offences.extend(self.twice(at, entry));
         offences
+    }
+
+    /// Two entries of one number, if the author's key has signed them.
+    fn twice(&self, at: u64, entry: &Entry) -> Option<Offence> {
+        let number = |entry: &Entry| {
+            let heading = Product::heading(entry);
+            (heading.incarnation, heading.n)
+        };
+        let mut own = self.own_before(at, entry);
+        let (_, other) = own.find(|(_, own)| number(own) == number(entry))?;
+        let (one, other) = (entry.signed().clone(), other.signed().clone());
+        Some(Offence::signed_twice(one, other))
     }
 
     /// An entry that names another one than its author's last.
@@ -204,6 +244,22 @@ fn bytes_of(leaf: &Leaf<Product>) -> Bytes {
 }
 
 impl Court {
+    /// The hashes of all leaves that this device has.
+    pub(super) fn hashes(&self, disk: &Disk<OpsCodec>) -> Result<Hashes, DiskError> {
+        let Some(window) = &self.window else {
+            return Ok(Hashes {
+                before: Frontier::new(),
+                leaves: disk.hashes()?,
+            });
+        };
+        let mut leaves = window.leaves.clone();
+        leaves.extend(disk.hashes()?);
+        Ok(Hashes {
+            before: window.before.clone(),
+            leaves,
+        })
+    }
+
     /// For the newest epoch of these policies. `signed`: the same ones.
     pub(super) fn new(home: &Path, policies: &Policies, signed: Vec<Signed>) -> Court {
         let epoch = *policies.newest_epoch();
@@ -219,6 +275,7 @@ impl Court {
             volume: policies.chain().volume(),
             epoch,
             policies: signed,
+            window: None,
         };
         court.archive();
         court
@@ -261,16 +318,24 @@ impl Court {
     ) -> Stopped {
         let words = words(evidence);
         let offences = match (reply, evidence) {
-            (Some(reply), _) => offences(evidence, &self.epoch, reply, disk),
+            (Some(reply), _) => self.offences(evidence, reply, disk),
             // What the floor has needs no reply.
             (None, Evidence::Form { note, .. }) => {
-                offences(evidence, &self.epoch, &nothing(note, disk), disk)
+                self.offences(evidence, &nothing(note, disk), disk)
             }
             (None, Evidence::Notes { .. } | Evidence::Start { .. }) => Vec::new(),
         };
-        let found = offences
+        // What convicts the server does not hide that a device has signed twice.
+        let (devices, servers): (Vec<_>, Vec<_>) =
+            offences.into_iter().partition(Offence::accuses_device);
+        let found = servers
             .into_iter()
             .find_map(|offence| self.keep(offence).ok());
+        for offence in devices {
+            if let Ok((what, path)) = self.keep(offence) {
+                tracing::warn!(what, file = %path.display(), "a device is convicted");
+            }
+        }
         match found {
             Some((what, path)) => Stopped::Convicted {
                 what,
@@ -302,11 +367,10 @@ impl Court {
 
     /// Writes a file that [`trust::shared::evidence::verify`] accepts. Gives what it proves.
     pub(super) fn keep(&self, offence: Offence) -> Result<(String, PathBuf), String> {
-        let accuses_device = matches!(offence, Offence::SignedTwice(_));
         let file = Proved {
             volume: self.volume,
             epoch: self.epoch.number,
-            policies: match accuses_device {
+            policies: match offence.accuses_device() {
                 true => Vec::new(),
                 false => self.policies.clone(),
             },
@@ -372,40 +436,43 @@ fn nothing(note: &SignedNote, disk: &Disk<OpsCodec>) -> Reply<Product> {
     }
 }
 
-/// Offences that may be proved, the likeliest first.
-fn offences(
-    evidence: &Evidence<Product>,
-    epoch: &Epoch,
-    reply: &Reply<Product>,
-    disk: &Disk<OpsCodec>,
-) -> Vec<Offence> {
-    let Ok(own) = disk.hashes() else {
-        return Vec::new();
-    };
-    let from = usize::try_from(reply.from).unwrap_or(usize::MAX);
-    let common = own.get(..from).unwrap_or(&own);
-    let new = reply.leaves.iter().map(Product::leaf_hash);
-    let shown: Vec<[u8; 32]> = common.iter().copied().chain(new).collect();
-    match evidence {
-        Evidence::Start { note, .. } => {
-            let proof = Proofs::new(shown).prefix(epoch.start.size, note.note().log.size);
-            let offence = proof.map(|proof| Offence::OtherStart { note: *note, proof });
-            offence.into_iter().collect()
-        }
-        Evidence::Notes { mine, theirs, .. } => {
-            let logs = [(mine, Proofs::new(own)), (theirs, Proofs::new(shown))];
-            fork(logs).into_iter().collect()
-        }
-        Evidence::Form {
-            note, at, entry, ..
-        } => {
-            let case = Case {
-                note: *note,
-                proofs: Proofs::new(shown),
-                disk,
-                reply,
-            };
-            case.offences(*at, entry)
+impl Court {
+    /// Offences that may be proved, the likeliest first.
+    fn offences(
+        &self,
+        evidence: &Evidence<Product>,
+        reply: &Reply<Product>,
+        disk: &Disk<OpsCodec>,
+    ) -> Vec<Offence> {
+        let Ok(own) = self.hashes(disk) else {
+            return Vec::new();
+        };
+        let new = reply.leaves.iter().map(Product::leaf_hash);
+        let Some(shown) = own.up_to(reply.from, new) else {
+            return Vec::new();
+        };
+        match evidence {
+            Evidence::Start { note, .. } => {
+                let start = self.epoch.start.size;
+                let proof = Proofs::new(shown).prefix(start, note.note().log.size);
+                let offence = proof.map(|proof| Offence::OtherStart { note: *note, proof });
+                offence.into_iter().collect()
+            }
+            Evidence::Notes { mine, theirs, .. } => {
+                let logs = [(mine, Proofs::new(own)), (theirs, Proofs::new(shown))];
+                fork(logs).into_iter().collect()
+            }
+            Evidence::Form {
+                note, at, entry, ..
+            } => {
+                let case = Case {
+                    note: *note,
+                    proofs: Proofs::new(shown),
+                    disk,
+                    reply,
+                };
+                case.offences(*at, entry)
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use trust::volume_id::VolumeId;
 use wire::shared;
 use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress};
 
-use super::connection::{Connected, Deliveries, Dial, Line, Lost, Trouble};
+use super::connection::{Connected, Deliveries, Dial, Line, Lost, Stores, Trouble};
 use crate::engine::{Reply, Request};
 use crate::home::Home;
 use crate::roster::Product;
@@ -146,6 +146,16 @@ impl Line for Link {
         Box::pin(async move { Link::bodies(self, &positions).await.map_err(lost) })
     }
 
+    fn checkpoints(&self) -> BoxFuture<'_, Result<Vec<Bytes>, Lost>> {
+        Box::pin(async move { Link::checkpoints(self).await.map_err(lost) })
+    }
+
+    fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>> {
+        Box::pin(async move { Link::post_checkpoint(self, posted).await.map_err(lost) })
+    }
+}
+
+impl Stores for Link {
     fn store(&self) -> Arc<dyn BlockStore> {
         Arc::new(self.clone())
     }

@@ -8,7 +8,7 @@
 //! content is not made twice.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use trust::shared::principal::{FileId, Name};
 use trust::tree::inode::{Content, FileKind, Inode};
 
 use super::driver::Command;
-use super::{Client, ClientError};
+use super::{Client, ClientError, NewFile};
 use crate::files::{Answer, Call, File, Place};
 use crate::home::GIVEN_BACK;
 use crate::signed::Entry;
@@ -184,7 +184,8 @@ fn date(unix_s: i64) -> String {
 impl Client {
     /// Whether this device has work of an earlier epoch that it has not given back.
     pub fn owes(&self) -> bool {
-        !self.0.before.is_empty()
+        let owes = |memory: &PathBuf| !memory.join(GIVEN_BACK).exists();
+        self.0.before.iter().any(owes)
     }
 
     /// Gives back what this device wrote and the log does not have. Call it when the engine runs; once it has ended
@@ -268,7 +269,7 @@ impl Client {
                 copy: name,
                 in_root: found.is_none(),
             };
-            match self.create(&place, &written.inode, patience).await? {
+            match self.make(&place, &written.inode, patience).await? {
                 Answer::Done(_) => return Ok(Ok(copy)),
                 Answer::Refused(crate::files::Refused::Exists) => {}
                 Answer::Refused(why) => return Ok(Err(why.to_string())),
@@ -317,7 +318,7 @@ impl Client {
                 start: base,
                 path: vec![directory.name.clone()],
             };
-            let there = match self.create(&place, &directory.inode, patience).await? {
+            let there = match self.make(&place, &directory.inode, patience).await? {
                 Answer::Done(file) => Some(file),
                 _ => {
                     let there = self.file_at(place, patience).await?;
@@ -334,20 +335,19 @@ impl Client {
         Ok(Some(base))
     }
 
-    async fn create(
+    async fn make(
         &self,
         place: &Place,
         inode: &Inode,
         patience: Duration,
     ) -> Result<Answer, ClientError> {
-        let call = Call::Create {
+        let file = NewFile {
             place: place.clone(),
-            number: self.new_number()?,
-            inode: Box::new(inode.clone()),
+            inode: inode.clone(),
             owner: None,
             replace: false,
         };
-        Ok(self.call(call, Instant::now() + patience).await?.answer)
+        Ok(self.create(file, Instant::now() + patience).await?.answer)
     }
 
     async fn file_at(&self, place: Place, patience: Duration) -> Result<Option<File>, ClientError> {

@@ -1,24 +1,18 @@
-//! From a home to a running engine.
+//! From a home to an engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reader::Blocks;
-use store::Replica;
-use store::mirrors::Mirrors;
-use tokio::sync::{Semaphore, mpsc, watch};
-use trust::shared::effect::Volume as Fixed;
 use trust::shared::genesis::Policies;
 use wire::shared::ServerAddress;
 
-use super::connection::{Connection, Dial};
+use super::connection::Connection;
 use super::core::{Core, Folding};
-use super::driver::{Driver, Shown};
 use super::evidence::Court;
 use super::link::{Offered, Server};
-use super::place::{Place, Sink};
 use super::status::{Phase, View};
-use super::{Client, ClientError, Inner, Options};
+use super::{ClientError, Options};
+use crate::checkpoint::Start;
 use crate::disk::Disk;
 use crate::engine::{Delays, Setup};
 use crate::files::{Files, Shelf};
@@ -81,12 +75,22 @@ impl Parts {
 
     /// Opens the files of the home, and starts the engine with what they have. Waits for another process that has
     /// them open, until the deadline.
-    pub(super) fn open(self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
-        let files = Files::new(&self.policies, Arc::clone(&self.shelf));
-        let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
-        let ledger = Ledger::new(Recent::default(), files);
+    pub(super) fn open(mut self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
         let epoch = self.court.epoch.number;
         let memory = home.memory(epoch);
+        let shelf = Arc::clone(&self.shelf);
+        let ledger = match Start::read(&memory, home.volume(), epoch)? {
+            None => {
+                let files = Files::new(&self.policies, shelf);
+                let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
+                Ledger::new(Recent::default(), files)
+            }
+            Some(start) => {
+                let (ledger, window) = start.ledger(&self.policies, shelf);
+                self.court.window = Some(Arc::new(window));
+                ledger
+            }
+        };
         let opened = Disk::open(&memory, deadline, ledger)?;
         // Another process may have gone over while this one waited. Nothing is signed in an epoch that is closed.
         if home.policies()?.newest_epoch().number != epoch {
@@ -112,6 +116,7 @@ pub(super) fn server(
     home: &Home,
     policies: &Policies,
     options: &Options,
+    offered: &Offered,
 ) -> Result<Server, ClientError> {
     let to: ServerAddress = home
         .server()
@@ -121,95 +126,21 @@ pub(super) fn server(
         to,
         volume: home.volume(),
         policies: policies.clone(),
-        offered: Offered::default(),
+        offered: Arc::clone(offered),
         device: home.key()?,
         options: options.link.clone(),
     })
 }
 
-impl Client {
-    /// Starts the engine of a home on this runtime, and connects to its server, again and again. Waits for another
-    /// process that runs the engine, until the deadline.
-    ///
-    /// # Errors
-    /// [`ClientError::Home`], [`ClientError::Disk`], [`ClientError::Unsupported`]. A server that does not answer is no
-    /// error here: [`Client::running`] waits for it.
-    pub async fn start(
-        home: &Home,
-        options: Options,
-        deadline: Instant,
-    ) -> Result<Client, ClientError> {
-        loop {
-            let parts = Parts::of(home, &options)?;
-            let server = server(home, &parts.policies, &options)?;
-            let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
-            let from = home.clone();
-            let opening = tokio::task::spawn_blocking(move || parts.open(&from, deadline));
-            let core = match opening.await.map_err(|_| ClientError::Closed)? {
-                Err(ClientError::GoneOver) => continue,
-                opened => opened?,
-            };
-            let offered = Arc::clone(&server.offered);
-            let dial = (Arc::new(server) as Arc<dyn Dial>, offered);
-            return Ok(Client::run(
-                core,
-                policies,
-                shelf,
-                dial,
-                home.server(),
-                &options,
-            ));
-        }
-    }
-
-    /// Runs an engine on this runtime.
-    pub(super) fn run(
-        core: Core,
-        policies: Policies,
-        shelf: Arc<Shelf>,
-        (dial, offered): (Arc<dyn Dial>, Offered),
-        name: &str,
-        options: &Options,
-    ) -> Client {
-        let volume = policies.chain().volume();
-        let hasher = policies.chain().hasher();
-        let (commands, received) = mpsc::unbounded_channel();
-        let (view, views) = watch::channel(View {
-            connection: Connection::Connecting,
-            phase: match core.convicted() {
-                Some(why) => Phase::Stopped(why.clone()),
-                None => Phase::of(core.engine()),
-            },
-            size: core.engine().ledger().size(),
-        });
-        let before = core.before().to_vec();
-        let (line, lines) = watch::channel(None);
-        let place: Arc<dyn Replica> = Arc::new(Place {
-            name: name.to_owned(),
-            lines: lines.clone(),
-        });
-        let mirrors = Arc::new(Mirrors::new(vec![place]));
-        let cache = options.cache.clone();
-        let blocks = Blocks::new(hasher.clone(), mirrors, options.cache_bytes, cache);
-        let shown = Shown { view, line };
-        let driver = Driver::new(core, received, dial, shown, shelf, hasher.clone());
-        tokio::spawn(driver.run());
-        Client(Arc::new(Inner {
-            before,
-            offered,
-            volume,
-            root: Fixed::new(volume, hasher.clone()).root,
-            hasher,
-            policies,
-            commands,
-            view: views,
-            places: Semaphore::new(options.calls.max(1)),
-            tickets: Default::default(),
-            blocks: Arc::new(blocks),
-            sink: Sink {
-                name: name.into(),
-                lines,
-            },
-        }))
+/// What a client sees of an engine that begins.
+pub(super) fn seen(core: &Core) -> View {
+    View {
+        connection: Connection::Connecting,
+        phase: match core.convicted() {
+            Some(why) => Phase::Stopped(why.clone()),
+            None => Phase::of(core.engine()),
+        },
+        size: core.engine().ledger().size(),
+        process: None,
     }
 }

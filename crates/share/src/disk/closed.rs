@@ -33,7 +33,8 @@ pub fn own_entries(
         _ => {}
     };
     if let Some(base) = read.base {
-        Leaves::open(&directory.join(LEAVES), base.leaves, base.bytes, &mut take)?;
+        let span = (base.first, base.leaves);
+        Leaves::open(&directory.join(LEAVES), span, base.bytes, &mut take)?;
     }
     let mut sent = Vec::new();
     for item in read.items {
@@ -74,6 +75,7 @@ fn opened(path: &Path, deadline: Instant) -> Result<(Journal, Read<OpsCodec>), D
 #[derive(Debug)]
 pub struct Closed {
     unsettled: usize,
+    is_new: bool,
     size: u64,
     _journal: Journal,
 }
@@ -91,8 +93,8 @@ impl Closed {
             match item {
                 Item::Sent { entry, .. } => sent.push(entry.signed().hash()),
                 Item::Settled => sent.clear(),
-                Item::Floor { leaves, .. } => {
-                    size = size.saturating_add(leaves.len() as u64);
+                Item::Floor { from, leaves, .. } => {
+                    size = from.saturating_add(leaves.len() as u64);
                     let entries = leaves.iter().filter_map(|leaf| match leaf {
                         Leaf::Entry(entry) => Some(entry.signed().hash()),
                         Leaf::Marks(_) => None,
@@ -104,10 +106,16 @@ impl Closed {
             }
         }
         Ok(Closed {
+            is_new: read.base.is_none() && read.items.is_empty(),
             unsettled: sent.len(),
             size,
             _journal: journal,
         })
+    }
+
+    /// Whether the device has seen nothing of the log yet.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Number of leaves of the log that the device knows.

@@ -13,6 +13,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         if author == self.scheme.me() {
             return Support::Own;
         }
+        if at < self.ledger.begins() {
+            return Support::Attested;
+        }
         let by_messages = if self.scheme.rules().has(Rule::AttestByAuthor) {
             self.attested.get(author).copied().unwrap_or(0)
         } else {
@@ -54,8 +57,25 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         self.support(at, author) != Support::None
     }
 
+    /// Whether this device attests its last entry.
+    pub fn has_attested(&self) -> bool {
+        let me = self.scheme.me();
+        let row = self.ledger.author(me);
+        row.is_none_or(|row| self.attested(me) > row.last_at)
+    }
+
+    /// Authors of entries that nothing speaks for, each with the position of its last entry.
+    pub fn unsupported(&self) -> Vec<(S::Device, u64)> {
+        let authors = self.ledger.authors();
+        let unsupported =
+            authors.filter(|(author, row)| self.support(row.last_at, *author) == Support::None);
+        unsupported
+            .map(|(author, row)| (author, row.last_at))
+            .collect()
+    }
+
     /// A prefix in which every entry is supported. A longer one may be so too.
-    pub(super) fn foldable(&self) -> u64 {
+    pub fn foldable(&self) -> u64 {
         let size = self.ledger.size();
         if !self.scheme.rules().has(Rule::FoldAttested) {
             return size;
@@ -69,7 +89,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             let begun = self.begun();
             Some(row.attested.max(by_messages).max(accepted).max(begun))
         });
-        unsupported.min().unwrap_or(size).min(size)
+        let supported = unsupported.min().unwrap_or(size).min(size);
+        supported.max(self.ledger.begins())
     }
 
     /// Waits out a lock that was renewed last at `locked`. A wait that began before the renewal does not count: the

@@ -9,6 +9,7 @@
 //!     leaves         the log up to the journal's beginning
 //!     invitations/   invitations that this device has given (`client::admission`)
 //!     times          when the log had which size, for people (`times`)
+//!     beacons        devices that must write again and again (`beacons`)
 //!     evidence/      files that convict the server, or a device; those of closed epochs in `archive/`
 //!     epoch-N/       journal, leaves and times of the log's epoch N, after a fork (`epochs`)
 //!     given-back     there, or beside a journal: nothing of that memory is to be given back any more
@@ -22,6 +23,7 @@
 //! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
 
 mod about;
+mod beacons;
 mod epochs;
 mod forgetting;
 mod homes;
@@ -42,10 +44,12 @@ use trust::history::LogPoint;
 use trust::key::{PublicKey, SecretKey};
 use trust::shared::genesis::Policies;
 use trust::statement::Signed;
+use trust::text::is_hidden;
 use trust::volume_id::VolumeId;
 
 use crate::disk::{self, DiskError};
 use about::About;
+pub use beacons::Beacon;
 pub use epochs::Followed;
 pub(crate) use epochs::GIVEN_BACK;
 pub use forgetting::Idle;
@@ -344,12 +348,13 @@ fn check_name(name: &str) -> Result<&str, HomeError> {
         Err(HomeError::BadName { name, why })
     };
     let first = name.chars().next();
-    let odd = |c: char| c.is_control() || c.is_whitespace() || "/@:\\".contains(c);
+    let odd = |c: char| c == ' ' || "/@:\\".contains(c);
     match first {
         None => bad("it is empty"),
         Some('-' | '.') => bad("it begins with a dash or a dot"),
         _ if name.len() > 64 => bad("it is longer than 64 bytes"),
         _ if name.chars().any(odd) => bad("it has a space or one of / @ : \\"),
+        _ if name.chars().any(is_hidden) => bad("it has a character that nobody sees"),
         _ if name.parse::<VolumeId>().is_ok() => bad("it is the id of a volume"),
         _ => Ok(name),
     }

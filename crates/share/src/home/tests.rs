@@ -135,6 +135,8 @@ fn name_and_volume_are_there_once() {
         "a/b",
         "a@b",
         "x:y",
+        "cod\u{202e}exe",
+        "photos\u{200b}",
         &"x".repeat(65),
         &policy(9).0.to_string(),
     ] {

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use log::{Device as LogDevice, FileDevice, Key};
 use store::disk::{Disk, Local, Lock, io_error, read_file, replace_file};
@@ -30,12 +31,19 @@ pub const LEAVES: &str = "leaves";
 pub const SNAPSHOT: &str = "snapshot";
 /// The newest Attest of each device.
 pub const CONFIRMED: &str = "confirmed";
+/// What checkpointers have signed.
+pub const CHECKPOINTS: &str = "checkpoints";
+/// Files that convict devices, for the operator.
+pub const EVIDENCE: &str = "evidence";
 /// The note that shows that the log was restored from a copy.
 const RESTORED: &str = "restored";
 const DIRECTORIES: [&str; 2] = [names::POLICY_DIR, LEAVES];
 /// Bytes of the temporary log's file beside the ring.
 const BESIDE_RING_BYTES: u64 = 2 << 20;
 const KEY_CONTEXT: &str = "bulla 0 shared server log";
+/// How long another process may keep the lock, and how often it is tried.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Most policies of a volume that a server serves.
 const MAX_POLICIES: u64 = 1 << 12;
 /// Signatures of policies that are kept while a chain is verified.
@@ -257,9 +265,19 @@ fn is_unfinished(name: &str) -> bool {
     ours.contains(&name) || DIRECTORIES.contains(&name) || name.ends_with(names::TEMPORARY)
 }
 
+/// Locks the directory. When a server is killed while it starts a process, that process has the lock until it runs its
+/// program, so somebody who starts the server again must not fail at once.
 fn take_lock(disk: &dyn Disk) -> Result<Lock, HostError> {
-    let lock = disk.lock(names::LOCK_FILE);
-    let lock = lock.map_err(|e| io_error(disk, names::LOCK_FILE, e))?;
-    let path = disk.path("");
-    lock.ok_or_else(|| StoreError::Locked { path }.into())
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let lock = disk.lock(names::LOCK_FILE);
+        if let Some(lock) = lock.map_err(|e| io_error(disk, names::LOCK_FILE, e))? {
+            return Ok(lock);
+        }
+        if Instant::now() >= until {
+            let path = disk.path("");
+            return Err(StoreError::Locked { path }.into());
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
 }

@@ -36,6 +36,9 @@ pub enum HostError {
     /// The mailbox does not take a message.
     #[error("the mailbox refuses the message: {0}")]
     Mailbox(#[from] super::mailbox::Refused),
+    /// No checkpointer of the volume signed the checkpoint, or it is of another log.
+    #[error("the checkpoint is not kept: {0}")]
+    Checkpoint(Reject),
     /// A file of the server's directory cannot be read or written.
     #[error("{0}")]
     Disk(Arc<StoreError>),

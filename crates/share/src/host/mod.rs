@@ -27,11 +27,15 @@
 //! | [`record`] | stored leaves as bytes |
 //! | [`mailbox`] | messages between an inviter and a joiner |
 //! | [`rate`] | how much each device may send |
+//! | `accused` | files of evidence against devices that have signed twice |
 //! | `counts` | [`Counts`]: what the server has done |
+//! | `checkpoints` | what checkpointers have signed, and the file that keeps it |
 //! | `confirmed` | the newest Attest of each device, and the file that keeps them |
 //! | `sealed` | what these two files have in common |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
+mod accused;
+mod checkpoints;
 mod commit;
 mod confirmed;
 mod counts;
@@ -45,7 +49,7 @@ mod moving;
 mod options;
 pub mod rate;
 pub mod record;
-mod sealed;
+pub(crate) mod sealed;
 mod session;
 mod start;
 mod tail;
@@ -250,6 +254,7 @@ pub(crate) struct Core {
     leaves: Leaves,
     trail: Mutex<Trail>,
     mailbox: Mutex<Mailbox>,
+    board: Mutex<checkpoints::Board>,
     signals: Arc<Signals>,
     failure: Mutex<Option<HostError>>,
 }
@@ -268,6 +273,8 @@ struct State {
     /// The commit that is under way.
     commit: Option<Commit>,
     gather: gather::Gather,
+    /// Entries whose numbers their devices have used for others.
+    twice: Vec<accused::Twice>,
     counts: Counts,
     stopped: Option<HostError>,
 }

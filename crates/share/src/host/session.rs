@@ -125,6 +125,10 @@ impl Session {
         })
     }
 
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// The device.
     pub fn device(&self) -> DeviceKey {
         self.device
@@ -172,6 +176,9 @@ impl Session {
                 return Err(self.core.found_restored(note));
             }
             Err(turned) => return Err(turned.into()),
+        }
+        if let Request::Entry(entry) = request {
+            state.compare(entry);
         }
         let bells = state.after(self.device, request);
         if !state.orderer.waits() {
@@ -299,7 +306,7 @@ impl Session {
     }
 
     /// Whether the session goes on: it is the device's last, and the device is a member.
-    fn is_valid(&self) -> Result<(), HostError> {
+    pub(super) fn is_valid(&self) -> Result<(), HostError> {
         let state = lock(&self.core.state);
         state.slot(self)?;
         state.is_member(self.device)

@@ -13,6 +13,7 @@ use trust::history::Frontier;
 use trust::key::SecretKey;
 use trust::shared::genesis::Policies;
 
+use super::checkpoints::Board;
 use super::commit::Signals;
 use super::confirmed;
 use super::directory::{LEAVES, Place, is_orderer, ring_key};
@@ -92,6 +93,7 @@ pub(super) fn start(
             waiting_bytes: 0,
             commit: None,
             gather: Gather::new(options.gather, Instant::now()),
+            twice: Vec::new(),
             counts: Counts::default(),
             stopped: None,
         }),
@@ -99,6 +101,7 @@ pub(super) fn start(
         leaves,
         trail: Mutex::new(trail),
         mailbox: Mutex::new(Mailbox::new(options.mailbox)),
+        board: Mutex::new(Board::read(&*place.disk, policies)),
         signals: Arc::new(Signals::default()),
         failure: Mutex::default(),
         place,

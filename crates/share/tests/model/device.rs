@@ -6,6 +6,8 @@
 use std::hash::Hash;
 
 use share::engine::{Durable, Effect, Engine, Evidence, Record, Setup, Stopped};
+use share::ledger::Ledger;
+use share::rows::Rows;
 
 use crate::action::describe;
 use crate::chain::Chain;
@@ -169,6 +171,35 @@ impl ClientEngine for Client {
         self.engine = Engine::start(scheme, self.setup, self.written.clone());
         let effects = self.engine.connected();
         self.act(effects)
+    }
+
+    fn begin(&self, from: &Client, fresh: Incarnation) -> Option<(Client, Vec<Output>)> {
+        let scheme = self.engine.scheme();
+        let ledger = from.engine.ledger();
+        let size = ledger.size();
+        let attested = from.engine.foldable() >= size && !from.engine.is_unverified();
+        let kept = from.synced.ledger.size() >= size;
+        let signs = (attested || !scheme.has(Rule::CheckpointAttested))
+            && (kept || !scheme.has(Rule::CheckpointKept));
+        if !signs || size == 0 {
+            return None;
+        }
+        let mut authors = Rows::default();
+        for (device, row) in ledger.authors() {
+            authors.insert(device, *row);
+        }
+        let begun = Ledger::begin(
+            ledger.log().clone(),
+            authors,
+            ledger.volume().clone(),
+            *ledger.note()?,
+        );
+        let scheme = scheme.with_fresh(fresh);
+        let mut client = Client::new(scheme, self.setup, Durable::new(begun));
+        client.genesis = self.genesis.clone();
+        let effects = client.engine.connected();
+        let outputs = client.act(effects);
+        Some((client, outputs))
     }
 
     fn follow(&mut self, start: Point, fresh: Incarnation) -> Vec<Output> {

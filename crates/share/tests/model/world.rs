@@ -55,6 +55,8 @@ pub struct Scope {
     pub admin: Device,
     /// How often the time to live of locks passes while a device waits for one.
     pub lapses: u8,
+    /// Devices that begin with a checkpoint.
+    pub begins: u8,
     /// Devices that stop for ever.
     pub deaths: u8,
     /// Readers wait for ever instead of giving up.
@@ -102,6 +104,7 @@ pub struct World<E> {
     kills: u8,
     powers: u8,
     refusals: u8,
+    begun: u8,
     pub(crate) lies: u8,
     pub(crate) turn: Option<Device>,
     /// Devices that take no further step, as bits.
@@ -126,6 +129,7 @@ impl<E: ClientEngine> World<E> {
             kills: 0,
             powers: 0,
             refusals: 0,
+            begun: 0,
             lies: 0,
             turn: None,
             resting: 0,
@@ -279,6 +283,17 @@ impl<E: ClientEngine> World<E> {
         }
     }
 
+    /// Whether a device may begin with a checkpoint of another one: it has seen nothing, and said nothing.
+    fn may_begin(&self, to: Device, from: Device) -> bool {
+        let client = &self.clients[usize::from(to)];
+        let is_new = client.frontier().size() == 0
+            && self.called[usize::from(to)] == 0
+            && !self.entries.iter().any(|entry| entry.body.device == to);
+        let other = to != from && !self.clients[usize::from(from)].stopped();
+        let is_new = is_new || !self.scope.rules.has(Rule::BeginsNew);
+        is_new && other && self.begun < self.scope.begins && !client.stopped()
+    }
+
     fn timer_allowed(&self, device: Device, timer: Timer) -> bool {
         match timer {
             Timer::Attest if self.scope.reduced => {
@@ -393,6 +408,15 @@ impl<E: ClientEngine> World<E> {
                 outputs = engine.timer(*timer);
                 (device, client) = (*by, engine);
             }
+            Action::Begin(to, from) => {
+                if !self.may_begin(*to, *from) {
+                    return None;
+                }
+                let (before, other) = (&self.clients[usize::from(*to)], *from);
+                let fresh = (self.begun + 16) * 8;
+                (client, outputs) = before.begin(&self.clients[usize::from(other)], fresh)?;
+                device = *to;
+            }
             Action::Crash(by, how) => {
                 let spent = if *how == Crash::Kill {
                     self.kills < self.scope.kills
@@ -442,6 +466,8 @@ impl<E: ClientEngine> System for World<E> {
                         .map(|call| Action::Issue(device, *call)),
                 );
             }
+            let others = self.devices().filter(|from| self.may_begin(device, *from));
+            actions.extend(others.map(|from| Action::Begin(device, from)));
             self.recovery_actions(device, &mut actions);
             self.leaf_actions(device, &mut actions);
             let armed = TIMERS
@@ -479,6 +505,7 @@ impl<E: ClientEngine> System for World<E> {
             Action::Issue(..)
                 | Action::Follow(..)
                 | Action::Crash(..)
+                | Action::Begin(..)
                 | Action::Leaf(_, Name::Lied(..))
                 | Action::Attest(_, _, LIED)
         ) || outputs.iter().any(noticed);
@@ -491,6 +518,11 @@ impl<E: ClientEngine> System for World<E> {
         match action {
             Action::Issue(_, what) => next.begin(device, *what),
             Action::Refuse(..) => next.refusals += 1,
+            Action::Begin(_, from) => {
+                next.begun += 1;
+                let log = self.clients[usize::from(*from)].frontier();
+                next.sign(*from, Some(log));
+            }
             Action::Follow(..) => next.gone_over(device),
             Action::Leaf(to, Name::Lied(lie, deed)) => {
                 next.lied(*to, self.lie(*to, *lie, *deed));
@@ -534,7 +566,7 @@ impl<E: ClientEngine> System for World<E> {
             &self.called,
             self.kills,
             self.powers,
-            (self.refusals, self.lies),
+            (self.refusals, self.lies, self.begun),
         )
             .hash(&mut into);
         (self.turn, self.resting).hash(&mut into);

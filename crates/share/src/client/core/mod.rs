@@ -4,6 +4,7 @@
 //! for bodies in the floor before anybody asks the server. What goes to the server and to programs comes out, in order
 //! too: it happens after all writes of the step. When a write fails, nothing of it goes out, and the device stops.
 
+mod beacon;
 mod compare;
 mod history;
 mod look;
@@ -26,7 +27,7 @@ use trust::{Record, Reject};
 
 use super::error::{Differing, Stopped};
 use super::evidence::Court;
-use crate::disk::{Disk, DiskError, Keep, own_entries};
+use crate::disk::{Disk, DiskError, Keep, Placed, own_entries};
 use crate::engine::{
     Alarm, Delays, Durable, Effect, Engine, Record as EngineRecord, Reply, Request, Setup,
     Stopped as Why,
@@ -78,6 +79,14 @@ pub(super) enum Input {
     Look(Ticket, Call),
     /// Somebody has another device's note.
     Compare(SignedNote, oneshot::Sender<Compared>),
+    /// Somebody wants leaves of the floor.
+    Leaves {
+        from: u64,
+        to: u64,
+        answer: oneshot::Sender<Result<Vec<Placed<OpsCodec>>, DiskError>>,
+    },
+    /// Somebody waits until all devices have attested what they wrote.
+    Ask,
     /// Which entries of this device the log that stands does not have.
     Lost(oneshot::Sender<Result<Vec<Entry>, DiskError>>),
     /// The device is closed: what was written is made durable.
@@ -263,6 +272,12 @@ impl Core {
                 // Whoever asked may be gone.
                 drop(answer.send(compared));
             }
+            Input::Leaves { from, to, answer } => drop(answer.send(self.disk.range(from, to))),
+            Input::Ask => {
+                let devices = self.engine.unsupported().into_iter();
+                let asks = devices.map(|(device, _)| Out::Send(Request::Ask(device)));
+                outs.extend(asks.filter(|_| !self.stopped));
+            }
             // Whoever asked may be gone.
             Input::Lost(answer) => drop(answer.send(self.lost())),
             Input::Look(ticket, call) => {
@@ -318,7 +333,12 @@ impl Core {
                 self.engine.cancel(ticket);
                 Vec::new()
             }
-            Input::Look(..) | Input::Compare(..) | Input::Lost(_) | Input::Close => Vec::new(),
+            Input::Look(..)
+            | Input::Compare(..)
+            | Input::Leaves { .. }
+            | Input::Ask
+            | Input::Lost(_)
+            | Input::Close => Vec::new(),
         }
     }
 

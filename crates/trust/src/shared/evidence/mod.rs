@@ -131,6 +131,11 @@ impl Offence {
         both.sort_by(|a, b| a.bytes().cmp(b.bytes()));
         Offence::SignedTwice(Box::new(both))
     }
+
+    /// Whether it accuses a device, and not the orderer.
+    pub fn accuses_device(&self) -> bool {
+        matches!(self, Offence::SignedTwice(_))
+    }
 }
 
 /// Whose key convicts its owner.
