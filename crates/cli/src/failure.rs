@@ -245,6 +245,8 @@ kinds! {
     Unattested => Unavailable, "the device may be off, or the server hides what it says: try again when it is on. If it is lost, an administrator accepts what it wrote: `bulla share accept VOLUME DEVICE`";
     /// No shared volume of this machine has the name.
     NoShared => NotFound, "name a shared volume by its name on this machine or by its id; `bulla share init` begins one, `bulla share join LINE` joins one";
+    /// Several shared volumes of this machine have one name.
+    SameName => Usage, "name the volume by its id: the directories in `shared` of the state directory (`bulla config show`) have the ids as their names";
     /// A path that no file of a volume can have.
     BadPath => Usage, "paths begin at the root directory of the volume; a name has at most 255 bytes, and `..` is not used";
     /// The log has no such entry, or this device has forgotten the volume at that time.

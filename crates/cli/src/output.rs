@@ -53,8 +53,8 @@ pub struct Output {
     offline: bool,
     /// Whether a result rests on what a silent device wrote: a field of the result record.
     unattested: bool,
-    /// Why the server of the volume is not believed any more. The command ends with it, after its result.
-    convicted: Option<Failure>,
+    /// What the command ends with, after its result.
+    last: Option<Failure>,
     stdout: std::io::BufWriter<std::io::Stdout>,
 }
 
@@ -71,7 +71,7 @@ impl Output {
             stale: false,
             offline: false,
             unattested: false,
-            convicted: None,
+            last: None,
             stdout: std::io::BufWriter::with_capacity(64 << 10, stdout),
         }
     }
@@ -161,9 +161,10 @@ impl Output {
         );
     }
 
-    /// The result is what this device had verified before it found proof that the server lies.
-    pub fn convicted(&mut self, why: Failure) {
-        self.convicted = Some(why);
+    /// The command ends with this failure, after its result. The result is then what this device had verified before: it
+    /// has proof that the server lies, or gets nothing from it any more.
+    pub fn ends_with(&mut self, why: Failure) {
+        self.last = Some(why);
     }
 
     fn paint(&self, code: &str, word: &str) -> String {
@@ -176,7 +177,7 @@ impl Output {
 
     /// Ends a command: writes the result record, or the error and its hint. Returns the exit code.
     pub fn close(&mut self, outcome: Outcome<Done>) -> Exit {
-        let outcome = match (outcome, self.convicted.take()) {
+        let outcome = match (outcome, self.last.take()) {
             (Ok(done), Some(mut failure)) => {
                 failure.fields.extend(done.fields);
                 Err(failure)

@@ -11,6 +11,7 @@ mod doctests;
 mod licences;
 mod metadata;
 mod modules;
+mod mutations;
 mod picture;
 mod promises;
 mod sources;
@@ -59,6 +60,7 @@ pub fn run(root: &Path) -> Result<()> {
         }
     }
     findings.extend(modules::check(&texts, &modules::Known::read(root))?);
+    findings.extend(mutations::check(root, &texts));
     let names: Vec<&str> = files.iter().filter_map(|path| path.to_str()).collect();
     let summary = std::fs::read_to_string(root.join("docs/SUMMARY.md"))?;
     findings.extend(docs::check_contents(&summary, &names));

@@ -136,7 +136,7 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Whether the named test exists.
-fn exists(root: &Path, test: &str) -> bool {
+pub(super) fn exists(root: &Path, test: &str) -> bool {
     let mut parts = test.split("::");
     let place = parts.next().and_then(|place| place.split_once('/'));
     let Some((package, target)) = place else {
@@ -151,13 +151,17 @@ fn exists(root: &Path, test: &str) -> bool {
         _ => root.join("crates").join(package),
     };
     let (base, first) = match target {
-        "lib" | "bin" => (package.join("src"), "lib.rs".to_owned()),
+        "lib" => (package.join("src"), "lib.rs".to_owned()),
+        "bin" => (package.join("src"), "main.rs".to_owned()),
         // The directory of the target, or its only file.
         _ if package.join("tests").join(target).is_dir() => {
             (package.join("tests").join(target), "main.rs".to_owned())
         }
         _ => (package.join("tests"), format!("{target}.rs")),
     };
+    if !base.join(&first).is_file() {
+        return false;
+    }
     // The innermost module that has a file; those in it are inline.
     (0..=path.len()).rev().any(|own| {
         let (files, inline) = path.split_at(own);
@@ -174,8 +178,8 @@ fn module(base: &Path, first: &str, path: &[&str]) -> Option<String> {
     let mut file: PathBuf = base.to_owned();
     file.extend(path);
     let files = match path.is_empty() {
-        true => [base.join(first), base.join("main.rs")],
-        false => [file.with_extension("rs"), file.join("mod.rs")],
+        true => vec![base.join(first)],
+        false => vec![file.with_extension("rs"), file.join("mod.rs")],
     };
     files
         .iter()
@@ -201,7 +205,7 @@ fn has_test(text: &str, function: &str) -> bool {
 mod tests {
     use super::*;
 
-    const REAL: &str = "xtask/lib::tidy::promises::tests::test_that_does_not_exist_fires";
+    const REAL: &str = "xtask/bin::tidy::promises::tests::test_that_does_not_exist_fires";
 
     /// A threat model whose second promise is `promise`.
     fn model(promise: &str) -> String {
@@ -220,7 +224,7 @@ mod tests {
         let gone = [
             REAL.replace("test_that", "check_that"),
             REAL.replace("tidy", "untidy"),
-            REAL.replace("lib", "nothing"),
+            REAL.replace("bin", "nothing"),
             // A function that is no test.
             REAL.replace("test_that_does_not_exist_fires", "model"),
             "trust/statements::forks::no_such_fork".to_owned(),

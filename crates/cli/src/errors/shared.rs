@@ -37,11 +37,16 @@ fn policy_kind(reject: &Reject) -> Kind {
 fn home_kind(error: &HomeError) -> Kind {
     match error {
         HomeError::State(error) => state_kind(error),
-        HomeError::Key(error) => key_kind(error),
+        // The hints about key files are about those that users name.
+        HomeError::Key(error) => match key_kind(error) {
+            Kind::KeyFile | Kind::NoFile | Kind::NoInput => Kind::BadHome,
+            kind => kind,
+        },
         HomeError::Disk(error) => disk_kind(error),
         HomeError::Damaged { .. } => Kind::BadHome,
         HomeError::Exists { .. } | HomeError::NameTaken { .. } => Kind::Exists,
         HomeError::BadName { .. } | HomeError::BadServer(_) => Kind::Usage,
+        HomeError::Ambiguous { .. } => Kind::SameName,
         HomeError::Policies(why) => policy_kind(why),
     }
 }

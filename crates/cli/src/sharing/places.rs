@@ -9,6 +9,40 @@ use crate::entry;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::text;
 
+/// A name in the volume that a command changes. The directory that it is in is known by its number where the command has
+/// looked at it; so what others do to names above does not lead the command elsewhere.
+#[derive(Debug, Clone)]
+pub struct Address {
+    /// The name, for calls.
+    pub name: Place,
+    /// Its path from the root directory, for messages.
+    pub path: Place,
+}
+
+impl Address {
+    /// What the user has named.
+    pub fn of(path: Place) -> Address {
+        let name = path.clone();
+        Address { name, path }
+    }
+
+    /// A name in the directory that this address led to.
+    pub fn inside(&self, directory: FileId, name: &Name) -> Address {
+        Address {
+            name: Place {
+                start: directory,
+                path: vec![name.clone()],
+            },
+            path: below(&self.path, name),
+        }
+    }
+
+    /// As a person reads it.
+    pub fn shown(&self) -> String {
+        shown(&self.path)
+    }
+}
+
 /// The place at a path from the root directory.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ use trust::shared::device::DeviceKey;
 use trust::shared::principal::{FileId, Name, Principal};
 
 use super::members::Membership;
-use super::places;
+use super::places::{self, Address};
 use crate::args::Waiting;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -27,6 +27,8 @@ use crate::session;
 
 /// How long a command that is done waits until its device has confirmed what it wrote.
 const CONFIRM: Duration = Duration::from_secs(2);
+/// How long a command that can do without the server waits for its first answer.
+const ANSWERS: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -58,8 +60,26 @@ impl Shared {
         Shared::start(config, super::home(config, name)?, waiting.deadline)
     }
 
+    /// Opens the volume for a command that shows what this device knows, also without its server.
+    pub fn open_alone(config: &Config, name: &str, waiting: &Waiting) -> Outcome<Shared> {
+        let home = super::home(config, name)?;
+        Shared::begin(config, home, waiting.deadline, async |client, until| {
+            heard(client, until).await;
+            Ok(())
+        })
+    }
+
     /// Opens the volume of a home.
     pub fn start(config: &Config, home: Home, deadline: Option<Duration>) -> Outcome<Shared> {
+        Shared::begin(config, home, deadline, reached)
+    }
+
+    fn begin(
+        config: &Config,
+        home: Home,
+        deadline: Option<Duration>,
+        wait: impl AsyncFnOnce(&Client, Instant) -> Outcome<()>,
+    ) -> Outcome<Shared> {
         let deadline = match deadline {
             Some(deadline) => deadline,
             None => config.duration("deadline")?,
@@ -68,7 +88,7 @@ impl Shared {
         let until = Instant::now() + deadline;
         let client = session::run(&runtime, async {
             let client = Client::start(&home, Options::default(), until).await?;
-            reached(&client, until).await?;
+            wait(&client, until).await?;
             Ok(client)
         })?;
         Ok(Shared {
@@ -93,7 +113,7 @@ impl Shared {
             output.unattested();
         }
         if let Some(why) = self.convicted() {
-            output.convicted(ClientError::from(why).into());
+            output.ends_with(ClientError::from(why).into());
         }
         let closed = self.runtime.block_on(async {
             if self.has_written.load(Ordering::Relaxed) {
@@ -208,9 +228,13 @@ impl Shared {
 
     /// Makes a call that changes something. `about` names what it is about, for failures.
     pub async fn change(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<()> {
+        self.changed(call, about).await.map(drop)
+    }
+
+    async fn changed(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<Answer> {
         self.has_written.store(true, Ordering::Relaxed);
         match self.call(call).await? {
-            Answer::Done(_) | Answer::Settled => Ok(()),
+            done @ (Answer::Done(_) | Answer::Settled) => Ok(done),
             Answer::Refused(why) => Err(refused(&why, &about())),
             _ => Err(defect()),
         }
@@ -274,22 +298,25 @@ impl Shared {
         }
     }
 
-    /// Makes a file.
+    /// Makes a file. Returns its number.
     pub async fn create(
         &self,
-        place: &Place,
+        at: &Address,
         inode: Inode,
         owner: Option<Principal>,
         replace: bool,
-    ) -> Outcome<()> {
+    ) -> Outcome<FileId> {
         let call = Call::Create {
-            place: place.clone(),
+            place: at.name.clone(),
             number: self.client.new_number()?,
             inode: Box::new(inode),
             owner,
             replace,
         };
-        self.change(call, &|| places::shown(place)).await
+        match self.changed(call, &|| at.shown()).await? {
+            Answer::Done(file) => Ok(file),
+            _ => Err(defect()),
+        }
     }
 
     /// Makes a decision about members.
@@ -299,11 +326,13 @@ impl Shared {
 
     /// The members now.
     pub async fn members(&self) -> Outcome<Membership> {
-        match self.call(Call::Members).await? {
-            Answer::Members(roll) => Ok(Membership::of(roll)),
-            Answer::Refused(why) => Err(refused(&why, "members")),
-            _ => Err(defect()),
-        }
+        members(self.call(Call::Members).await?)
+    }
+
+    /// The members as far as this device has seen the log.
+    pub async fn known_members(&self) -> Outcome<Membership> {
+        let look = self.client.look(Call::Members, self.until());
+        members(look.await?.answer)
     }
 
     /// Reads the content of files.
@@ -311,6 +340,32 @@ impl Shared {
         let spawner = Spawner::on(self.runtime.handle().clone());
         let blocks = self.client.blocks().clone();
         Tree::of_contents(Prefetcher::new(blocks, spawner))
+    }
+}
+
+fn members(answer: Answer) -> Outcome<Membership> {
+    match answer {
+        Answer::Members(roll) => Ok(Membership::of(roll)),
+        Answer::Refused(why) => Err(refused(&why, "members")),
+        _ => Err(defect()),
+    }
+}
+
+/// Waits until the device has caught up, or until it is clear that it does not: it has stopped, the server was lost or
+/// cannot be reached, or time is over.
+async fn heard(client: &Client, until: Instant) {
+    let answers_until = until.min(Instant::now() + ANSWERS);
+    loop {
+        let view = client.view();
+        let is_over = match (&view.phase, &view.connection) {
+            (Phase::Running | Phase::Stopped(_), _) | (_, Connection::Offline(_)) => true,
+            (_, Connection::Connecting) => Instant::now() >= answers_until,
+            (_, Connection::Online) => Instant::now() >= until,
+        };
+        if is_over {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
 

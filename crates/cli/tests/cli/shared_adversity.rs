@@ -268,6 +268,35 @@ fn status_names_devices_and_how_far_they_agree() {
     assert!(shown.out.contains("(this device)"), "{}", shown.out);
 }
 
+#[test]
+fn status_without_the_server_is_what_this_device_knows() {
+    let (mut orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    let before = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    assert_eq!(before.field("state"), "connected");
+    orderer.stop();
+    let alone = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    assert_eq!(alone.field("online"), false);
+    assert_eq!(alone.field("state"), "offline");
+    assert!(alone.field("why").is_string());
+    for field in ["as_of", "size", "devices"] {
+        assert_eq!(alone.field(field), before.field(field), "{field}");
+    }
+    assert_eq!(alone.records("device").len(), 2);
+    assert!(alone.err.contains("warning: the server cannot be reached"));
+    let as_of = before.field("as_of").as_str().unwrap().to_owned();
+    let shown = ada.run(&["share", "status", "notes"]).ends(0);
+    assert!(shown.out.contains(&format!("as of     {as_of}\n")));
+    assert!(shown.out.contains("no connection"), "{}", shown.out);
+    // What is worse than a server that is away is what the command ends with.
+    orderer.start();
+    ada.run(&["share", "device", "remove", "notes", "1"])
+        .ends(0);
+    let removed = laptop.run(&["--json", "share", "status", "notes"]).ends(23);
+    assert_eq!(removed.records("device").len(), 2);
+    assert!(removed.field("size").as_u64() > Some(0));
+}
+
 /// Two commands of one device at one time take turns.
 #[test]
 fn commands_of_one_device_take_turns() {

@@ -1,10 +1,10 @@
 //! A device's home on its machine: joining after a kill, forgetting; and what `put`, `mv` and `extract` do beside content.
 
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::shared_lab::{Talk, founded};
-use crate::support::{Home, skipped};
+use crate::shared_lab::{Talk, founded, joined};
+use crate::support::{Home, skipped, wait_until};
 
 /// Begins to join with a line.
 fn join(home: &Home, line: &str) -> Talk {
@@ -172,5 +172,72 @@ fn put_reads_stdin_and_mv_takes_several_files() {
     assert_eq!(
         ada.run(&["ls", "-R", "notes"]).ends(0).out,
         "d\nd/one\nd/two\n"
+    );
+}
+
+/// Waits until a file of the volume is there, for this device.
+fn wait_for(home: &Home, path: &str) {
+    wait_until("the first file is in the volume", || {
+        home.run(&["stat", "notes", path]).code == 0
+    });
+}
+
+#[test]
+fn directory_that_is_swapped_for_a_link_does_not_lead_put_elsewhere() {
+    let (_orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    ada.run(&["mkdir", "notes", "d", "private"]).ends(0);
+    std::fs::write(ada.path("first"), b"1\n").unwrap();
+    std::fs::write(ada.path("last"), b"2\n").unwrap();
+    // Long enough for a signal to come between the two others.
+    let middle = std::fs::File::create(ada.path("middle")).unwrap();
+    middle.set_len(1 << 30).unwrap();
+    let put = ["put", "first", "middle", "last", "notes", "d"];
+    let mut putting = ada.command(&put).spawn().unwrap();
+    wait_for(&laptop, "d/first");
+    let signal = |name: &str| {
+        let pid = putting.id().to_string();
+        let sent = Command::new("kill").args([name, &pid]).status().unwrap();
+        assert!(sent.success());
+    };
+    signal("-STOP");
+    laptop.run(&["mv", "notes", "d", "moved"]).ends(0);
+    std::fs::create_dir(laptop.path("swap")).unwrap();
+    std::os::unix::fs::symlink("private", laptop.path("swap/d")).unwrap();
+    laptop.run(&["put", "-r", "swap", "notes"]).ends(0);
+    laptop.run(&["mv", "notes", "swap/d", "d"]).ends(0);
+    signal("-CONT");
+    assert!(putting.wait().unwrap().success());
+    assert_eq!(
+        laptop.run(&["ls", "-R", "notes"]).ends(0).out,
+        "d\nmoved\nmoved/first\nmoved/last\nmoved/middle\nprivate\nswap\n"
+    );
+}
+
+#[test]
+fn damaged_home_is_named_and_in_the_way_of_no_other() {
+    let (_orderer, ada) = founded(&[]);
+    let homes = shared_directory(&ada);
+    let whole = std::fs::read_dir(&homes).unwrap().next().unwrap();
+    let whole = whole.unwrap().path();
+    // Another volume's home, of which nothing is left but its directory.
+    let other = trust::volume_id::VolumeId::from_bytes([7; 32]).to_string();
+    std::fs::create_dir(homes.join(&other)).unwrap();
+    let listed = ada.run(&["ls", "notes"]).ends(0);
+    assert!(listed.err.contains(&other), "{}", listed.err);
+    let told = ada.run(&["ls", &other]).ends(1);
+    assert!(told.err.contains("about"), "{}", told.err);
+    assert!(
+        told.err.contains("hint: the state directory"),
+        "{}",
+        told.err
+    );
+    std::fs::write(whole.join("device.key"), "").unwrap();
+    let told = ada.run(&["ls", "notes"]).ends(1);
+    assert!(told.err.contains("device.key"), "{}", told.err);
+    assert!(
+        told.err.contains("hint: the state directory"),
+        "{}",
+        told.err
     );
 }

@@ -21,6 +21,7 @@
 
 mod about;
 mod forgetting;
+mod homes;
 mod joining;
 mod policies;
 #[cfg(test)]
@@ -43,6 +44,7 @@ use trust::volume_id::VolumeId;
 use crate::disk::{self, DiskError};
 use about::About;
 pub use forgetting::Idle;
+use homes::{Damaged, Homes};
 pub use joining::Begun;
 use policies::{decode, encode, verify};
 pub(crate) use times::Timekeeper;
@@ -89,6 +91,14 @@ pub enum HomeError {
         /// The name.
         name: String,
         /// Whose name it is.
+        volume: VolumeId,
+    },
+    /// Several volumes have the name, because one of them was damaged when another got it.
+    #[error("several volumes of this machine have the name `{name}`, {volume} is one")]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// One of them.
         volume: VolumeId,
     },
     /// No volume can have this name.
@@ -145,14 +155,11 @@ impl Home {
             begins: new.begins,
         };
         verify(new.volume, new.policies)?;
-        for home in Home::list(state_directory)? {
-            if home.volume == new.volume {
-                return Err(HomeError::Exists {
-                    name: home.about.name,
-                });
-            }
-            home.differs_from(&about.name)?;
+        if let Some(home) = Home::open(state_directory, new.volume)? {
+            let name = home.about.name;
+            return Err(HomeError::Exists { name });
         }
+        Homes::of(state_directory)?.is_free(&about.name, new.volume)?;
         let all = state_directory.join(SHARED);
         private::create_directory(&all)?;
         let directory = all.join(new.volume.to_string());
@@ -173,42 +180,26 @@ impl Home {
         })
     }
 
-    /// The home of a volume by its local name or its id.
+    /// The home of a volume by its local name or its id. Homes that cannot be read and have other names are in nobody's
+    /// way; a warning names them.
     ///
     /// # Errors
-    /// [`HomeError`] when the state directory or that home cannot be read.
+    /// [`HomeError`] when the state directory or that home cannot be read, or when two have the name.
     pub fn find(state_directory: &Path, name_or_id: &str) -> Result<Option<Home>, HomeError> {
         if let Ok(volume) = name_or_id.parse() {
             return Home::open(state_directory, volume);
         }
-        let homes = Home::list(state_directory)?;
-        let named = |home: &Home| home.about.name == name_or_id;
-        Ok(homes.into_iter().find(named))
+        Homes::of(state_directory)?.named(name_or_id)
     }
 
-    /// All homes, by their local names.
+    /// All homes that can be read, by their local names. A warning names each other one.
     ///
     /// # Errors
-    /// [`HomeError`] when the state directory or one of the homes cannot be read.
+    /// [`HomeError`] when the state directory cannot be read.
     pub fn list(state_directory: &Path) -> Result<Vec<Home>, HomeError> {
-        let all = state_directory.join(SHARED);
-        let entries = match fs::read_dir(&all) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(damaged(&all, e)),
-        };
-        let mut homes = Vec::new();
-        for entry in entries.take(MAX_HOMES) {
-            let entry = entry.map_err(|e| damaged(&all, e))?;
-            let name = entry.file_name();
-            // Others are homes that were never finished.
-            let Some(volume) = name.to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            homes.extend(Home::open(state_directory, volume)?);
-        }
-        homes.sort_by(|a, b| a.about.name.cmp(&b.about.name));
-        Ok(homes)
+        let Homes { whole, damaged } = Homes::of(state_directory)?;
+        damaged.iter().for_each(Damaged::warn);
+        Ok(whole)
     }
 
     fn open(state_directory: &Path, volume: VolumeId) -> Result<Option<Home>, HomeError> {
@@ -216,10 +207,7 @@ impl Home {
         if !directory.try_exists().map_err(|e| damaged(&directory, e))? {
             return Ok(None);
         }
-        let path = directory.join(ABOUT);
-        let bytes = read(&path, MAX_ABOUT_BYTES)?;
-        let text = String::from_utf8(bytes).map_err(|_| damaged(&path, "not text"))?;
-        let about = About::decode(&text).ok_or_else(|| damaged(&path, "not about a volume"))?;
+        let about = read_about(&directory)?;
         let device = keyfile::public(&directory.join(KEY))?;
         Ok(Some(Home {
             directory,
@@ -333,11 +321,7 @@ impl Home {
         let mut about = self.about.clone();
         about.name = check_name(name)?.to_owned();
         let state_directory = self.directory.ancestors().nth(2).unwrap_or(Path::new("."));
-        for other in Home::list(state_directory)? {
-            if other.volume != self.volume {
-                other.differs_from(name)?;
-            }
-        }
+        Homes::of(state_directory)?.is_free(name, self.volume)?;
         self.set(about)
     }
 
@@ -345,16 +329,6 @@ impl Home {
         private::replace(&self.directory.join(ABOUT), about.encode().as_bytes())?;
         self.about = about;
         Ok(())
-    }
-
-    fn differs_from(&self, name: &str) -> Result<(), HomeError> {
-        if self.about.name != name {
-            return Ok(());
-        }
-        Err(HomeError::NameTaken {
-            name: name.to_owned(),
-            volume: self.volume,
-        })
     }
 }
 
@@ -374,6 +348,13 @@ fn check_name(name: &str) -> Result<&str, HomeError> {
         _ if name.parse::<VolumeId>().is_ok() => bad("it is the id of a volume"),
         _ => Ok(name),
     }
+}
+
+fn read_about(directory: &Path) -> Result<About, HomeError> {
+    let path = directory.join(ABOUT);
+    let bytes = read(&path, MAX_ABOUT_BYTES)?;
+    let text = String::from_utf8(bytes).map_err(|_| damaged(&path, "not text"))?;
+    About::decode(&text).ok_or_else(|| damaged(&path, "not about a volume"))
 }
 
 fn check_server(server: &str) -> Result<&str, HomeError> {

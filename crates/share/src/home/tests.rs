@@ -190,6 +190,7 @@ fn secrets_are_closed_to_others_and_damage_is_an_error() {
         let path = entry.unwrap().path();
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
+    let id = home.volume().to_string();
     for name in [ABOUT, POLICIES, KEY] {
         let path = home.directory().join(name);
         let whole = std::fs::read(&path).unwrap();
@@ -204,9 +205,40 @@ fn secrets_are_closed_to_others_and_damage_is_an_error() {
             assert!(used.is_err(), "{name} of {len} bytes");
         }
         std::fs::write(&path, [whole.as_slice(), b"x\n"].concat()).unwrap();
-        let used = Home::find(at.path(), "a").and_then(|home| home.unwrap().policies());
+        let used = Home::find(at.path(), &id).and_then(|home| home.unwrap().policies());
         assert!(used.is_err(), "{name} with more behind");
         std::fs::write(&path, whole).unwrap();
         assert!(Home::find(at.path(), "a").unwrap().is_some());
     }
+}
+
+#[test]
+fn damaged_home_is_in_the_way_of_no_other() {
+    let at = tempfile::tempdir().unwrap();
+    make(&at, 1, "a").unwrap();
+    let broken = make(&at, 2, "b").unwrap();
+    let find = |name: &str| Home::find(at.path(), name);
+    for (file, keeps_name) in [(KEY, true), (ABOUT, false)] {
+        let path = broken.directory().join(file);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(find("a").unwrap().unwrap().name(), "a");
+        assert_eq!(Home::list(at.path()).unwrap().len(), 1);
+        // Who names it is told what is wrong.
+        let id = policy(2).0.to_string();
+        let told = find(&id).unwrap_err().to_string();
+        assert!(told.contains(file), "{told}");
+        match find("b") {
+            Err(why) if keeps_name => assert!(why.to_string().contains(file), "{why}"),
+            found => assert!(!keeps_name && found.unwrap().is_none()),
+        }
+        // It still has its volume, and its name as long as that can be read.
+        assert!(make(&at, 2, "c").is_err());
+        assert_eq!(make(&at, 3, "b").is_err(), keeps_name);
+        std::fs::write(&path, whole).unwrap();
+    }
+    // Volume 3 got the name while that of volume 2 could not be read.
+    let two = find("b");
+    assert!(matches!(two, Err(HomeError::Ambiguous { .. })), "{two:?}");
+    assert_eq!(find(&policy(3).0.to_string()).unwrap().unwrap().name(), "b");
 }

@@ -66,6 +66,16 @@ impl Net {
         }
     }
 
+    pub fn create_at(&self, place: Place, number: u64, inode: Inode) -> Call {
+        Call::Create {
+            place,
+            number,
+            inode: Box::new(inode),
+            owner: None,
+            replace: false,
+        }
+    }
+
     pub fn lookup(&self, path: &str, follow: bool) -> Call {
         Call::Lookup {
             place: self.at(path),

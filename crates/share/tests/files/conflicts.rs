@@ -1,9 +1,10 @@
 //! Devices that change the same things at a time.
 
-use share::files::{Answer, Call, File, Over, Refused, Which};
+use share::files::{Answer, Call, File, Over, Place, Refused, Which};
 use trust::inode::Mtime;
+use trust::shared::principal::FileId;
 
-use crate::asks::{directory, regular, text, text_of};
+use crate::asks::{directory, place, regular, symlink, text, text_of};
 use crate::net::Net;
 use crate::world::refused;
 
@@ -91,13 +92,48 @@ fn directories_are_not_moved_into_each_other() {
 
 #[test]
 fn nothing_is_made_in_a_directory_that_is_being_removed() {
-    let mut net = Net::new(2, 33);
+    race_with_rmdir(33, |net, top| {
+        let inside = format!("{top}/f");
+        net.create(&inside, regular("x"), false)
+    });
+}
+
+/// The path of such a directory is not known, so nothing can be guarded but the directory itself.
+#[test]
+fn nothing_is_made_in_a_directory_by_its_number_that_is_being_removed() {
+    race_with_rmdir(37, |net, top| {
+        let place = inside(net.found(0, top).id);
+        let number = net.random(1 << 48);
+        net.create_at(place, number, regular("x"))
+    });
+    race_with_rmdir(38, |net, top| {
+        let (to, over) = (inside(net.found(0, top).id), Over::Replace);
+        let from = net.at("kept");
+        Call::Rename { from, to, over }
+    });
+    race_with_rmdir(39, |net, top| {
+        let to = inside(net.found(0, top).id);
+        let file = Which::Place(net.at("kept"));
+        Call::Link { file, to }
+    });
+}
+
+fn inside(directory: FileId) -> Place {
+    place(directory, "f")
+}
+
+fn race_with_rmdir(seed: u64, makes: impl Fn(&mut Net, &str) -> Call) {
+    let mut net = Net::new(2, seed);
     let (mut made, mut removed) = (0, 0);
     for round in 0..8 {
         let top = format!("d{round}");
         let make = net.create(&top, directory(), false);
         net.done(0, make);
-        let inside = net.create(&format!("{top}/f"), regular("x"), false);
+        if !net.names(0, "").contains(&"kept".to_owned()) {
+            let make = net.create("kept", regular("kept"), false);
+            net.done(0, make);
+        }
+        let inside = makes(&mut net, &top);
         let gone = net.rmdir(&top);
         // Whose entry comes first is up to the order of turns: let it differ.
         let calls = match round % 2 {
@@ -118,6 +154,27 @@ fn nothing_is_made_in_a_directory_that_is_being_removed() {
         }
     }
     assert!(made > 0 && removed > 0, "{made} made, {removed} removed");
+}
+
+/// What `put -r` and `rm -r` rely on.
+#[test]
+fn file_goes_into_the_directory_with_a_number_whatever_its_name_leads_to() {
+    let mut net = Net::new(2, 40);
+    for path in ["d", "private"] {
+        let make = net.create(path, directory(), false);
+        net.done(0, make);
+    }
+    let looked_at = net.found(0, "d").id;
+    // Another member swaps the directory for a link.
+    let call = net.rename("d", "moved", Over::Refuse);
+    net.done(1, call);
+    let make = net.create("d", symlink("private"), false);
+    net.done(1, make);
+    let number = net.random(1 << 48);
+    let make = net.create_at(inside(looked_at), number, regular("x"));
+    net.done(0, make);
+    assert_eq!(net.names(0, "moved"), ["f"]);
+    assert_eq!(net.names(0, "private"), [""; 0]);
 }
 
 /// One more line, made of what the program has read, as a client does it.

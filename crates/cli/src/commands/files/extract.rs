@@ -1,16 +1,18 @@
 //! `bulla extract VOLUME DIR` on a shared volume: copies all files that this user may read into a directory.
 //!
-//! Only directories that this command has made itself are written to, and nothing in them is replaced. So no name or
-//! symbolic link of a member leads out of DIR.
+//! Only directories that this command has made itself are written to, and nothing in them is replaced. They are opened
+//! from DIR on, without following a link. So no name or symbolic link of a member leads out of DIR, and none that another
+//! program of this machine puts there meanwhile.
 
-use std::ffi::OsStr;
-use std::fs::{self, OpenOptions, Permissions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ::share::files::File;
+use ::share::files::{File, Place};
 use ::share::home::Home;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -18,6 +20,7 @@ use serde_json::{Map, json};
 use trust::inode::{Content, Inode, Mtime};
 use trust::shared::principal::Name;
 
+use super::local::Directory;
 use crate::args::Extract;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -33,11 +36,41 @@ const WINDOW_BYTES: u64 = 4 << 20;
 
 /// A directory that is being filled. It gets its mode and time when that is done.
 struct Open {
-    path: PathBuf,
+    /// Its names from DIR on.
+    names: Vec<OsString>,
     mode: u16,
     mtime: Mtime,
-    /// How many names its place has.
-    depth: usize,
+}
+
+/// DIR, and the directory below it that is written to now.
+struct Target {
+    top: Directory,
+    names: Vec<OsString>,
+    here: Directory,
+}
+
+impl Target {
+    fn of(dir: &Path) -> std::io::Result<Target> {
+        let top = Directory::named(dir)?;
+        let here = top.below(&[])?;
+        let names = Vec::new();
+        Ok(Target { top, names, here })
+    }
+
+    /// The directory with these names from DIR on.
+    fn directory(&mut self, names: &[OsString]) -> Outcome<&Directory> {
+        if self.names != names {
+            let opened = self.top.below(names);
+            let path = || {
+                names
+                    .iter()
+                    .fold(self.top.path().to_owned(), |at, name| at.join(name))
+            };
+            self.here = opened.map_err(|e| failed(&path(), &e))?;
+            self.names = names.to_owned();
+        }
+        Ok(&self.here)
+    }
 }
 
 struct Extracting<'a> {
@@ -67,7 +100,8 @@ pub fn run(args: &Extract, home: Home, config: &Config, output: &mut Output) -> 
         bytes: 0,
         skipped: 0,
     };
-    let extracted = shared.run(extracting.all(&args.dir));
+    let mut target = Target::of(&args.dir).map_err(|e| failed(&args.dir, &e))?;
+    let extracted = shared.run(extracting.all(&mut target));
     extracting.bar.end();
     let exit = match extracting.skipped {
         0 => Exit::Ok,
@@ -105,50 +139,63 @@ fn make_empty(dir: &Path) -> Outcome<()> {
     }
 }
 
+/// The names of a place, as this machine has them.
+fn names_of(place: &Place) -> Vec<OsString> {
+    let name = |name: &Name| OsStr::from_bytes(name.as_bytes()).to_owned();
+    place.path.iter().map(name).collect()
+}
+
 impl Extracting<'_> {
-    async fn all(&mut self, dir: &Path) -> Outcome<()> {
+    async fn all(&mut self, target: &mut Target) -> Outcome<()> {
         let top = self.shared.place(OsStr::new(""))?;
         let mut walk = Walk::of(self.shared, top, true);
         while let Some((place, file)) = walk.next().await? {
-            self.leave(place.path.len())?;
-            let above = self.open.last().map_or(dir, |open| open.path.as_path());
-            let name = place.path.last().map_or(&b""[..], Name::as_bytes);
-            let path = above.join(OsStr::from_bytes(name));
-            self.one(path, place.path.len(), &file).await?;
+            self.leave(place.path.len(), target)?;
+            self.one(names_of(&place), &file, target).await?;
         }
-        self.leave(0)
+        self.leave(0, target)
     }
 
-    /// Ends the directories that the next file is not in.
-    fn leave(&mut self, depth: usize) -> Outcome<()> {
-        while let Some(open) = self.open.pop_if(|open| open.depth >= depth) {
-            set(&open.path, open.mode, open.mtime)?;
+    /// Ends the directories that the next file, of this many names, is not in.
+    fn leave(&mut self, depth: usize, target: &mut Target) -> Outcome<()> {
+        while let Some(open) = self.open.pop_if(|open| open.names.len() >= depth) {
+            let directory = target.directory(&open.names)?;
+            set(directory.fd(), directory.path(), open.mode, open.mtime)?;
         }
         Ok(())
     }
 
-    async fn one(&mut self, path: PathBuf, depth: usize, file: &File) -> Outcome<()> {
+    /// Makes a file. `names`: those from DIR on.
+    async fn one(&mut self, names: Vec<OsString>, file: &File, target: &mut Target) -> Outcome<()> {
         let inode = &file.inode;
+        let Some((name, above)) = names.split_last() else {
+            return Ok(());
+        };
+        let directory = target.directory(above)?;
+        let path = directory.path().join(name);
         match &inode.content {
             Content::Directory { .. } => {
-                make(&path).map_err(|e| failed(&path, &e))?;
-                self.xattrs(&path, inode).await?;
+                let made = directory.make_directory(name);
+                made.map_err(|e| failed(&path, &e))?;
+                let made = target.directory(&names)?;
+                self.xattrs(made.fd(), made.path(), inode).await?;
                 self.directories += 1;
                 self.open.push(Open {
-                    path,
+                    names,
                     mode: inode.mode,
                     mtime: inode.mtime,
-                    depth,
                 });
                 Ok(())
             }
             Content::Regular(_) => {
+                let made = directory.make_file(name);
+                let made = made.map_err(|e| failed(&path, &e))?;
                 self.files += 1;
-                self.content(&path, inode).await
+                self.content(made, &path, inode).await
             }
-            Content::Symlink(target) => {
+            Content::Symlink(leads_to) => {
                 self.other += 1;
-                let made = symlink(OsStr::from_bytes(target), &path);
+                let made = directory.make_symlink(name, leads_to);
                 made.map_err(|e| failed(&path, &e))
             }
             _ => self.skip(&path, "a device file, pipe or socket"),
@@ -156,10 +203,8 @@ impl Extracting<'_> {
     }
 
     /// Writes a file. Holes are left out: a member can make one longer than any disk.
-    async fn content(&mut self, path: &Path, inode: &Inode) -> Outcome<()> {
-        let mut options = OpenOptions::new();
-        let made = options.write(true).create_new(true).mode(0o600).open(path);
-        let to = made.map_err(|e| failed(path, &e))?;
+    async fn content(&mut self, to: OwnedFd, path: &Path, inode: &Inode) -> Outcome<()> {
+        let to = fs::File::from(to);
         let tree = self.shared.contents();
         let len = inode.content.size();
         let mut at = 0;
@@ -180,25 +225,24 @@ impl Extracting<'_> {
         }
         to.set_len(len).map_err(|e| failed(path, &e))?;
         self.bytes = self.bytes.saturating_add(len);
-        drop(to);
-        self.xattrs(path, inode).await?;
-        set(path, inode.mode, inode.mtime)
+        let to = OwnedFd::from(to);
+        self.xattrs(&to, path, inode).await?;
+        set(&to, path, inode.mode, inode.mtime)
     }
 
     /// Sets extended attributes. Those of other names than `user.*` give rights, and no command puts them.
-    async fn xattrs(&mut self, path: &Path, inode: &Inode) -> Outcome<()> {
+    async fn xattrs(&mut self, file: &OwnedFd, path: &Path, inode: &Inode) -> Outcome<()> {
         let tree = self.shared.contents();
         let xattrs = tree.xattrs(inode, self.shared.how()).await?;
         if xattrs.is_empty() {
             return Ok(());
         }
-        let file = fs::File::open(path).map_err(|e| failed(path, &e))?;
         for (name, value) in xattrs {
             if !name.starts_with(b"user.") {
                 self.skip(path, "an extended attribute that is not user.*")?;
                 continue;
             }
-            match rustix::fs::fsetxattr(&file, &*name, &value, XattrFlags::empty()) {
+            match rustix::fs::fsetxattr(file, &*name, &value, XattrFlags::empty()) {
                 Ok(()) => {}
                 Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NOSPC) => {
                     self.skip(path, "an extended attribute that the file system refuses")?;
@@ -224,21 +268,16 @@ impl Extracting<'_> {
     }
 }
 
-/// Makes a directory that others cannot enter. It gets its own mode when it is filled: until then, and when the command
-/// is interrupted, its files are as private as they may have to be.
-fn make(path: &Path) -> std::io::Result<()> {
-    fs::DirBuilder::new().mode(0o700).create(path)
-}
-
-/// Sets time and permissions. Bits that give a program the rights of its owner are left out.
-fn set(path: &Path, mode: u16, mtime: Mtime) -> Outcome<()> {
+/// Sets time and permissions of an open file. Bits that give a program the rights of its owner are left out. Until then,
+/// and when the command is interrupted, files are as private as they may have to be.
+fn set(file: &OwnedFd, path: &Path, mode: u16, mtime: Mtime) -> Outcome<()> {
     let since = Duration::new(mtime.seconds.unsigned_abs(), mtime.nanos);
     let time = match mtime.seconds {
         0.. => UNIX_EPOCH.checked_add(since),
         _ => UNIX_EPOCH.checked_sub(Duration::from_secs(since.as_secs())),
     };
     let write = || {
-        let file = fs::File::open(path)?;
+        let file = fs::File::from(file.try_clone()?);
         file.set_modified(time.unwrap_or(SystemTime::UNIX_EPOCH))?;
         file.set_permissions(Permissions::from_mode(u32::from(mode & 0o1777)))
     };
@@ -247,14 +286,37 @@ fn set(path: &Path, mode: u16, mtime: Mtime) -> Outcome<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
     fn directory_that_is_being_filled_is_closed_to_others() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("private");
-        make(&path).unwrap();
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
+        let target = Target::of(dir.path()).unwrap();
+        let name = OsStr::new("private");
+        target.here.make_directory(name).unwrap();
+        let file = target.here.make_file(OsStr::new("file")).unwrap();
+        let mode = |name: &str| {
+            let metadata = fs::metadata(dir.path().join(name)).unwrap();
+            metadata.permissions().mode() & 0o777
+        };
+        assert_eq!((mode("private"), mode("file")), (0o700, 0o600));
+        set(&file, dir.path(), 0o6755, Mtime::default()).unwrap();
+        assert_eq!(mode("file"), 0o755);
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_in_the_place_of_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("to")).unwrap();
+        fs::create_dir(at("elsewhere")).unwrap();
+        let mut target = Target::of(&at("to")).unwrap();
+        target.here.make_directory(OsStr::new("d")).unwrap();
+        fs::remove_dir(at("to/d")).unwrap();
+        symlink("../elsewhere", at("to/d")).unwrap();
+        let failed = target.directory(&["d".into()]).unwrap_err();
+        assert!(failed.error.contains("to/d"), "{failed}");
     }
 }

@@ -3,6 +3,7 @@
 //! | module | commands |
 //! |---|---|
 //! | `put` | `put`: files of this machine into the volume |
+//! | `local` | files of this machine, below a directory that the user names |
 //! | `words` | FILE... VOLUME [PATH] |
 //! | `names` | `mkdir`, `mv` |
 //! | `remove` | `rm` |
@@ -12,6 +13,7 @@
 mod acts;
 pub mod diff;
 pub mod extract;
+mod local;
 pub mod log;
 pub mod names;
 pub mod put;

@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use ::share::files::{Call, File, Over, Place};
 use serde_json::json;
 use trust::inode::{Content, FileKind, Inode};
-use trust::shared::principal::Principal;
+use trust::shared::principal::{FileId, Principal};
 
 use crate::args::{Mkdir, Mv};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::places::{below, shown};
+use crate::sharing::places::{Address, below, shown};
 use crate::sharing::session::{Shared, now};
 
 /// Permissions of a new directory.
@@ -45,7 +45,8 @@ async fn make(
 ) -> Outcome<u64> {
     if !parents {
         let inode = directory(DIRECTORY_MODE);
-        shared.create(place, inode, owner, false).await?;
+        let place = Address::of(place.clone());
+        shared.create(&place, inode, owner, false).await?;
         return Ok(1);
     }
     let mut made = 0;
@@ -55,29 +56,30 @@ async fn make(
             path: place.path.iter().take(depth).cloned().collect(),
         };
         let there = shared.look(&above, true).await?;
-        let inode = directory(DIRECTORY_MODE);
-        made += u64::from(ensure(shared, &above, there, inode, owner).await?);
+        let (inode, above) = (directory(DIRECTORY_MODE), Address::of(above));
+        let (_, is_new) = ensure(shared, &above, there, inode, owner).await?;
+        made += u64::from(is_new);
     }
     Ok(made)
 }
 
-/// Makes a directory unless `there` is one. Returns whether it was made.
+/// Makes a directory unless `there` is one. Returns the directory, and whether it was made.
 pub async fn ensure(
     shared: &Shared,
-    place: &Place,
+    place: &Address,
     there: Option<File>,
     inode: Inode,
     owner: Option<Principal>,
-) -> Outcome<bool> {
+) -> Outcome<(FileId, bool)> {
     match there {
-        Some(file) if file.inode.kind() == FileKind::Directory => Ok(false),
+        Some(file) if file.inode.kind() == FileKind::Directory => Ok((file.id, false)),
         Some(_) => {
-            let error = format!("{}: it is not a directory", shown(place));
+            let error = format!("{}: it is not a directory", place.shown());
             Err(Failure::new(Kind::Misfit, error))
         }
         None => {
             let made = shared.create(place, inode, owner, false).await;
-            made.map(|()| true)
+            made.map(|id| (id, true))
         }
     }
 }

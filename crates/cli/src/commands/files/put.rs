@@ -1,28 +1,30 @@
 //! `bulla put FILE... VOLUME [PATH]`: files of this machine into a shared volume. A file that is there already is
 //! replaced in one step: other devices see the old content or the new one. Modes, modification times and `user.*`
 //! attributes are put, as `publish` publishes them.
+//!
+//! Directories of the volume that files go into are known by their numbers, and not by their paths. A member that makes
+//! the name of one a symbolic link meanwhile does not lead the command elsewhere.
 
 use std::cell::RefCell;
-use std::fs::{File, Metadata};
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use ::share::files::Place;
 use ::share::home::Home;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use publish::attributes::XattrReader;
 use publish::publish_error::PublishError;
-use rustix::fs::{Mode, OFlags};
 use serde_json::{Map, json};
 use trust::inode::{
-    Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Mtime, Xattrs,
+    Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Xattrs,
     encode_xattrs,
 };
-use trust::shared::principal::Name;
+use trust::shared::principal::{FileId, Name};
 
+use super::local::{Directory, Entry, Found};
 use super::names::{directory, ensure};
 use super::words::Words;
 use crate::args::Put;
@@ -31,7 +33,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::sharing::places::{below, shown};
+use crate::sharing::places::Address;
 use crate::sharing::session::{Shared, defect, now};
 use crate::{sharing, text};
 
@@ -58,7 +60,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
         totals: RefCell::default(),
     };
     let put = shared.run(async {
-        let place = shared.place(&words.path)?;
+        let place = Address::of(shared.place(&words.path)?);
         let ends_with_slash = words.path.as_bytes().ends_with(b"/");
         putting.all(&words.files, place, ends_with_slash).await
     });
@@ -113,41 +115,51 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     failure
 }
 
+/// A directory of this machine that is to be put.
+struct Pending {
+    /// Its names below the directory that the user has named.
+    names: Vec<OsString>,
+    to: Address,
+}
+
 impl Putting<'_, '_> {
     /// Puts each file into the directory at `place`, or one file at `place` itself.
-    async fn all(&self, files: &[PathBuf], place: Place, needs_directory: bool) -> Outcome<()> {
-        let there = self.shared.look(&place, true).await?;
-        let is_directory = there
-            .as_ref()
-            .is_some_and(|file| file.inode.kind() == FileKind::Directory);
-        if !is_directory && (needs_directory || files.len() > 1) {
-            let error = format!("there is no directory {} in the volume", shown(&place));
+    async fn all(&self, files: &[PathBuf], place: Address, needs_directory: bool) -> Outcome<()> {
+        let there = self.shared.look(&place.name, true).await?;
+        let is_directory = |file: &::share::files::File| file.inode.kind() == FileKind::Directory;
+        let into = there.filter(is_directory).map(|file| file.id);
+        if into.is_none() && (needs_directory || files.len() > 1) {
+            let error = format!("there is no directory {} in the volume", place.shown());
             let hint = "make it with `bulla mkdir VOLUME PATH`";
             return Err(Failure::new(Kind::NotFound, error).with_hint(hint));
         }
         let from_stdin = |path: &PathBuf| path.as_path() == Path::new(STDIN);
         if files.iter().any(from_stdin) {
-            return self.stdin(files.len(), place, is_directory).await;
+            return self.stdin(files.len(), place, into.is_some()).await;
         }
         for path in files {
             // A symbolic link that is named itself is followed.
-            let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
-            let to = match is_directory {
-                true => below(&place, &base_name(path)?),
-                false => place.clone(),
+            let entry = Entry::named(path);
+            let is_directory = entry.is_directory().map_err(|e| unreadable(path, &e))?;
+            let to = match into {
+                Some(into) => place.inside(into, &base_name(path)?),
+                None => place.clone(),
             };
-            if metadata.is_dir() && !self.is_recursive {
+            if !is_directory {
+                self.one(entry, to).await?;
+            } else if self.is_recursive {
+                self.tree(path, to).await?;
+            } else {
                 let error = format!("{} is a directory", path.display());
                 let hint = "give -r to put it with all that is in it";
                 return Err(Failure::new(Kind::Misfit, error).with_hint(hint));
             }
-            self.tree(path, &metadata, to).await?;
         }
         Ok(())
     }
 
     /// Puts what comes from the standard input.
-    async fn stdin(&self, count: usize, to: Place, is_directory: bool) -> Outcome<()> {
+    async fn stdin(&self, count: usize, to: Address, is_directory: bool) -> Outcome<()> {
         if count > 1 || is_directory {
             let error = "what comes from stdin needs a name";
             let hint = "write `bulla put - VOLUME PATH`; a file of the name `-` is ./-";
@@ -156,46 +168,36 @@ impl Putting<'_, '_> {
         let stdin = Path::new("stdin");
         let content = Content::Regular(self.content(stdin, std::io::stdin().lock()).await?);
         let inode = Inode::new(STDIN_MODE, now(), content);
-        self.shared.create(&to, inode, None, true).await
+        self.shared.create(&to, inode, None, true).await.map(drop)
     }
 
-    /// Puts a file, or a directory with all that is in it.
-    async fn tree(&self, path: &Path, metadata: &Metadata, to: Place) -> Outcome<()> {
-        if !metadata.is_dir() {
-            let follow = OFlags::empty();
-            return self
-                .one(path.to_owned(), metadata.clone(), to, follow)
-                .await;
-        }
+    /// Puts a directory with all that is in it.
+    async fn tree(&self, path: &Path, to: Address) -> Outcome<()> {
+        let top = Directory::named(path).map_err(|e| unreadable(path, &e))?;
         let mut under_way = FuturesUnordered::new();
-        let mut pending = vec![(path.to_owned(), to)];
-        while let Some((path, to)) = pending.pop() {
-            if to.path.len() > MAX_DEPTH {
+        let names = Vec::new();
+        let mut pending = vec![Pending { names, to }];
+        while let Some(Pending { names, to }) = pending.pop() {
+            let path = names.iter().fold(path.to_owned(), |at, name| at.join(name));
+            if to.path.path.len() > MAX_DEPTH {
                 let error = format!("{} is nested too deeply", path.display());
                 return Err(Failure::new(Kind::Misfit, error));
             }
-            let metadata = std::fs::metadata(&path).map_err(|e| unreadable(&path, &e))?;
-            let mode = (metadata.mode() & 0o7777) as u16;
-            // A link that a member left in this place would lead the files elsewhere.
-            let there = self.shared.look(&to, false).await?;
-            let mut inode = directory(mode);
-            let opened = File::open(&path).map_err(|e| unreadable(&path, &e))?;
-            inode.xattrs = self.xattrs(&path, &opened.into()).await?;
-            ensure(self.shared, &to, there, inode, None).await?;
-            self.totals.borrow_mut().directories += 1;
-            for name in names(&path)? {
-                let inside = path.join(&name);
-                let metadata = inside.symlink_metadata();
-                let metadata = metadata.map_err(|e| unreadable(&inside, &e))?;
-                let to = below(&to, &valid(name.as_bytes(), &inside)?);
-                if metadata.is_dir() {
-                    pending.push((inside, to));
+            let opened = top.below(&names).map_err(|e| unreadable(&path, &e))?;
+            let into = self.directory(&opened, &to).await?;
+            for name in opened.names().map_err(|e| unreadable(&path, &e))? {
+                let entry = opened.entry(&name);
+                let to = to.inside(into, &valid(name.as_bytes(), entry.path())?);
+                let is_directory = entry.is_directory();
+                if is_directory.map_err(|e| unreadable(entry.path(), &e))? {
+                    let names = [names.as_slice(), &[name]].concat();
+                    pending.push(Pending { names, to });
                     continue;
                 }
                 if under_way.len() >= AT_ONCE {
                     under_way.next().await.unwrap_or(Ok(()))?;
                 }
-                under_way.push(self.one(inside, metadata, to, OFlags::NOFOLLOW));
+                under_way.push(self.one(entry, to));
             }
         }
         while let Some(done) = under_way.next().await {
@@ -204,34 +206,43 @@ impl Putting<'_, '_> {
         Ok(())
     }
 
-    /// Puts a file that is no directory. `how`: flags to open it.
-    async fn one(&self, path: PathBuf, metadata: Metadata, to: Place, how: OFlags) -> Outcome<()> {
-        let path = path.as_path();
-        let mut xattrs = Xattrs::None;
-        let content = if metadata.is_file() {
-            let file = open(path, how).map_err(|e| unreadable(path, &e))?;
-            let opened = OwnedFd::from(file);
-            xattrs = self.xattrs(path, &opened).await?;
-            Content::Regular(self.content(path, File::from(opened)).await?)
-        } else if metadata.is_symlink() {
-            let target = std::fs::read_link(path).map_err(|e| unreadable(path, &e))?;
-            let target = target.into_os_string().into_encoded_bytes();
-            if target.len() > MAX_TARGET_BYTES {
+    /// The directory of the volume for a directory of this machine. A link that a member left in its place is refused.
+    async fn directory(&self, from: &Directory, to: &Address) -> Outcome<FileId> {
+        let there = self.shared.look(&to.name, false).await?;
+        let mut inode = directory(from.attributes.mode);
+        inode.xattrs = self.xattrs(from.path(), from.fd()).await?;
+        let (id, _) = ensure(self.shared, to, there, inode, None).await?;
+        self.totals.borrow_mut().directories += 1;
+        Ok(id)
+    }
+
+    /// Puts a file that is no directory.
+    async fn one(&self, entry: Entry, to: Address) -> Outcome<()> {
+        let path = entry.path();
+        let found = entry.find().map_err(|e| unreadable(path, &e))?;
+        let (content, xattrs, attributes) = match found {
+            Found::File(opened, attributes) => {
+                let xattrs = self.xattrs(path, &opened).await?;
+                let content = self.content(path, File::from(opened)).await?;
+                (Content::Regular(content), xattrs, attributes)
+            }
+            Found::Symlink(target, _) if target.len() > MAX_TARGET_BYTES => {
                 return self.skip(path, "its target is too long");
             }
-            self.totals.borrow_mut().other += 1;
-            Content::Symlink(target.into())
-        } else {
-            return self.skip(path, "neither a file, nor a directory, nor a symbolic link");
+            Found::Symlink(target, attributes) => {
+                self.totals.borrow_mut().other += 1;
+                (Content::Symlink(target.into()), Xattrs::None, attributes)
+            }
+            Found::Directory => {
+                return self.skip(path, "it has become a directory meanwhile");
+            }
+            Found::Other => {
+                return self.skip(path, "neither a file, nor a directory, nor a symbolic link");
+            }
         };
-        let mtime = Mtime {
-            seconds: metadata.mtime(),
-            nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
-        };
-        let mode = (metadata.mode() & 0o7777) as u16;
-        let mut inode = Inode::new(mode, mtime, content);
+        let mut inode = Inode::new(attributes.mode, attributes.mtime, content);
         inode.xattrs = xattrs;
-        self.shared.create(&to, inode, None, true).await
+        self.shared.create(&to, inode, None, true).await.map(drop)
     }
 
     /// The extended attributes of a file; a long list is stored.
@@ -292,26 +303,6 @@ impl Putting<'_, '_> {
     }
 }
 
-/// Opens a regular file. Somebody may have put a pipe in its place a moment ago: the call does not wait for one.
-fn open(path: &Path, how: OFlags) -> std::io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | how;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(std::io::Error::other("it is no regular file any more")),
-    }
-}
-
-/// The names of a directory, sorted.
-fn names(path: &Path) -> Outcome<Vec<std::ffi::OsString>> {
-    let entries = std::fs::read_dir(path).map_err(|e| unreadable(path, &e))?;
-    let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
-    let names: std::io::Result<Vec<_>> = names.collect();
-    let mut names = names.map_err(|e| unreadable(path, &e))?;
-    names.sort();
-    Ok(names)
-}
-
 /// The name that a file gets in a directory of the volume.
 fn base_name(path: &Path) -> Outcome<Name> {
     let whole;
@@ -328,30 +319,4 @@ fn base_name(path: &Path) -> Outcome<Name> {
 fn valid(name: &[u8], path: &Path) -> Outcome<Name> {
     let shown = path.display();
     Name::new(name).map_err(|why| Failure::of(Kind::BadPath, format!("{shown}"), &why))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn file_that_became_a_link_or_a_pipe_is_not_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, link, pipe) = (
-            dir.path().join("file"),
-            dir.path().join("link"),
-            dir.path().join("pipe"),
-        );
-        std::fs::write(&file, "x").unwrap();
-        std::os::unix::fs::symlink("file", &link).unwrap();
-        let (mode, kind) = (Mode::RUSR | Mode::WUSR, rustix::fs::FileType::Fifo);
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
-        assert!(open(&file, OFlags::NOFOLLOW).is_ok());
-        assert!(open(&link, OFlags::NOFOLLOW).is_err());
-        // One that the user names is followed.
-        assert!(open(&link, OFlags::empty()).is_ok());
-        for how in [OFlags::empty(), OFlags::NOFOLLOW] {
-            assert!(open(&pipe, how).is_err());
-        }
-    }
 }

@@ -3,7 +3,7 @@
 //! A directory that is being removed is known by its number, and not by its path. A member that makes its name a
 //! symbolic link meanwhile does not lead the command to other files.
 
-use ::share::files::{Call, Place};
+use ::share::files::Call;
 use serde_json::json;
 use trust::inode::FileKind;
 use trust::shared::principal::FileId;
@@ -12,7 +12,7 @@ use crate::args::Rm;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::places::{below, shown};
+use crate::sharing::places::{Address, shown};
 use crate::sharing::session::Shared;
 
 /// Limit of the depth of nested directories.
@@ -35,11 +35,8 @@ pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
             let file = shared.find(&place, false).await?;
             match file.inode.kind() {
                 FileKind::Directory if args.recursive => {
-                    let top = Doomed {
-                        id: file.id,
-                        name: place.clone(),
-                        path: place,
-                    };
+                    let (id, at) = (file.id, Address::of(place));
+                    let top = Doomed { id, at };
                     directory(&shared, top, &mut removed).await?;
                 }
                 FileKind::Directory => {
@@ -48,7 +45,7 @@ pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
                     return Err(Failure::new(Kind::Misfit, error).with_hint(hint));
                 }
                 _ => {
-                    unlink(&shared, place.clone(), &place).await?;
+                    unlink(&shared, &Address::of(place)).await?;
                     removed.files += 1;
                 }
             }
@@ -66,46 +63,37 @@ pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
 #[derive(Clone)]
 struct Doomed {
     id: FileId,
-    /// Its name in the directory above, which is known by its number too.
-    name: Place,
-    /// Where it was, for messages.
-    path: Place,
+    at: Address,
 }
 
-async fn unlink(shared: &Shared, name: Place, path: &Place) -> Outcome<()> {
-    let call = Call::Unlink { place: name };
-    shared.change(call, &|| shown(path)).await
+async fn unlink(shared: &Shared, at: &Address) -> Outcome<()> {
+    let place = at.name.clone();
+    shared.change(Call::Unlink { place }, &|| at.shown()).await
 }
 
 /// Removes a directory from the bottom up.
 async fn directory(shared: &Shared, top: Doomed, removed: &mut Removed) -> Outcome<()> {
     let mut stack = vec![top];
-    while let Some(Doomed { id, name, path }) = stack.last().cloned() {
-        let names = shared.names_in(id, &path).await?.names;
+    while let Some(Doomed { id, at }) = stack.last().cloned() {
+        let names = shared.names_in(id, &at.path).await?.names;
         if names.is_empty() {
-            let call = Call::Rmdir { place: name };
-            shared.change(call, &|| shown(&path)).await?;
+            let place = at.name.clone();
+            shared.change(Call::Rmdir { place }, &|| at.shown()).await?;
             removed.directories += 1;
             stack.pop();
             continue;
         }
         for listed in names {
-            let inside = Doomed {
-                id: listed.target.file,
-                path: below(&path, &listed.name),
-                name: Place {
-                    start: id,
-                    path: vec![listed.name],
-                },
-            };
+            let at = at.inside(id, &listed.name);
             if listed.target.kind != FileKind::Directory {
-                unlink(shared, inside.name, &inside.path).await?;
+                unlink(shared, &at).await?;
                 removed.files += 1;
-            } else if inside.path.path.len() >= MAX_DEPTH {
-                let error = format!("{} is nested too deeply", shown(&inside.path));
+            } else if at.path.path.len() >= MAX_DEPTH {
+                let error = format!("{} is nested too deeply", at.shown());
                 return Err(Failure::new(Kind::Malformed, error));
             } else {
-                stack.push(inside);
+                let id = listed.target.file;
+                stack.push(Doomed { id, at });
             }
         }
     }

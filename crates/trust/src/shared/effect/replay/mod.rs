@@ -22,6 +22,7 @@ use crate::shared::outline::Outline;
 use crate::shared::principal::{Device, FileId, Name, Principal, Target};
 use crate::tree::inode::Inode;
 
+mod chunks;
 mod forget;
 mod list;
 mod rests;
