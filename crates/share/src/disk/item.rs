@@ -69,6 +69,21 @@ pub(super) enum Item<C: Codec> {
     Settled,
 }
 
+/// The bytes of [`Item::Floor`] with leaves that are encoded already.
+pub(super) fn encode_floor<'a>(
+    from: u64,
+    leaves: impl ExactSizeIterator<Item = &'a [u8]>,
+    note: &SignedNote,
+) -> Vec<u8> {
+    let mut e = Encoder::new();
+    e.u8(FLOOR).varint(from).varint(leaves.len() as u64);
+    for leaf in leaves {
+        e.raw(leaf);
+    }
+    note.encode(&mut e);
+    e.finish()
+}
+
 impl<C: Codec> Item<C> {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
@@ -81,9 +96,13 @@ impl<C: Codec> Item<C> {
                 }
             }
             Item::Floor { from, leaves, note } => {
-                e.u8(FLOOR).varint(*from).varint(leaves.len() as u64);
-                leaves.iter().for_each(|leaf| encode_leaf(leaf, &mut e));
-                note.encode(&mut e);
+                let leaves = leaves.iter().map(|leaf| {
+                    let mut e = Encoder::new();
+                    encode_leaf(leaf, &mut e);
+                    e.finish()
+                });
+                let leaves: Vec<Vec<u8>> = leaves.collect();
+                return encode_floor(*from, leaves.iter().map(Vec::as_slice), note);
             }
             Item::Sent { entry, calls } => {
                 e.u8(SENT).bytes(entry.signed().bytes());
@@ -125,7 +144,7 @@ impl<C: Codec> Item<C> {
             SENT => {
                 let entry = Bytes::copy_from_slice(d.bytes(MAX_ENTRY_BYTES)?);
                 let entry = SignedEntry::decode(entry)?;
-                let entry = entry_of(entry, decode_body(&mut d)?)?;
+                let entry = Entry::known(entry, decode_body(&mut d)?);
                 let count = d.bounded(MAX_CALLS, "too many calls")?;
                 let call = |_| Ok(Bytes::copy_from_slice(d.bytes(MAX_CALL_BYTES)?));
                 let calls = (0..count).map(call).collect::<Result<_, Reject>>()?;
@@ -158,16 +177,9 @@ pub(super) fn decode_leaf<C: Codec>(d: &mut Decoder<'_>) -> Result<Leaf<Signed<C
     let bytes = Bytes::copy_from_slice(d.bytes(MAX_ENTRY_BYTES)?);
     let body = decode_body(d)?;
     Ok(match Bare::decode(bytes)? {
-        Bare::Entry(entry) => Leaf::Entry(entry_of(*entry, body)?),
+        Bare::Entry(entry) => Leaf::Entry(Entry::known(*entry, body)),
         Bare::Marks(marks) => Leaf::Marks(Marks::new(marks, Vec::new())),
     })
-}
-
-fn entry_of(entry: SignedEntry, body: Option<Bytes>) -> Result<Entry, Reject> {
-    match body {
-        Some(body) => Entry::with_body(entry, body),
-        None => Ok(Entry::new(entry)),
-    }
 }
 
 fn encode_body(body: Option<&Bytes>, e: &mut Encoder) {
