@@ -14,7 +14,7 @@ use trust::shared::genesis::Founder;
 use trust::shared::members::{FirstMembers, MAX_LATE, Members};
 use trust::shared::ops::{Body, Op};
 use trust::shared::outcome::{NoEffect, Written};
-use trust::shared::outline::Outline;
+use trust::shared::outline::{MAX_OPS, Outline};
 use trust::shared::principal::Device;
 use trust::volume_id::VolumeId;
 
@@ -126,8 +126,11 @@ impl Roster {
         match entry.body().map(|body| Body::decode(body)) {
             Some(Ok(body)) => {
                 let members = Arc::make_mut(&mut self.members);
-                members.propose(written, outline, &body);
+                let lapsed = members.propose(written, outline, &body);
                 self.note_proposal(written);
+                for (position, op) in lapsed {
+                    self.note_lapsed(position, op, NoEffect::TooMany);
+                }
             }
             Some(Err(Reject::Malformed { .. })) => {}
             // Decisions that a later bulla knows, or that are not here: this one cannot tell who is a member.
@@ -162,13 +165,16 @@ impl Roster {
                     numbers.insert(DeviceKey::from(key), *device);
                 }
                 (Ok(()), _) => {}
-                (Err(why), _) => {
-                    self.lapsed.push_back((decided.position, decided.op, why));
-                    if self.lapsed.len() > MAX_LATE {
-                        self.lapsed.pop_front();
-                    }
-                }
+                (Err(why), _) => self.note_lapsed(decided.position, decided.op, why),
             }
+        }
+    }
+
+    /// Those of one entry are all kept until its author is told.
+    fn note_lapsed(&mut self, position: u64, op: usize, why: NoEffect) {
+        self.lapsed.push_back((position, op, why));
+        if self.lapsed.len() > MAX_OPS {
+            self.lapsed.pop_front();
         }
     }
 }
