@@ -134,7 +134,7 @@ impl<C: Codec> Item<C> {
             FLOOR => {
                 let from = d.varint()?;
                 let count = d.bounded(2 * PAGE, "too many leaves")?;
-                let leaves = (0..count).map(|_| decode_leaf(&mut d));
+                let leaves = (0..count).map(|_| decode_leaf(&mut d, Bytes::copy_from_slice));
                 Item::Floor {
                     from,
                     leaves: leaves.collect::<Result<_, _>>()?,
@@ -144,7 +144,7 @@ impl<C: Codec> Item<C> {
             SENT => {
                 let entry = Bytes::copy_from_slice(d.bytes(MAX_ENTRY_BYTES)?);
                 let entry = SignedEntry::decode(entry)?;
-                let entry = Entry::known(entry, decode_body(&mut d)?);
+                let entry = Entry::known(entry, decode_body(&mut d, Bytes::copy_from_slice)?);
                 let count = d.bounded(MAX_CALLS, "too many calls")?;
                 let call = |_| Ok(Bytes::copy_from_slice(d.bytes(MAX_CALL_BYTES)?));
                 let calls = (0..count).map(call).collect::<Result<_, Reject>>()?;
@@ -172,10 +172,14 @@ pub(super) fn encode_leaf<C: Codec>(leaf: &Leaf<Signed<C>>, e: &mut Encoder) {
     }
 }
 
-/// Reads what [`encode_leaf`] wrote. Nothing of it is verified again.
-pub(super) fn decode_leaf<C: Codec>(d: &mut Decoder<'_>) -> Result<Leaf<Signed<C>>, Reject> {
-    let bytes = Bytes::copy_from_slice(d.bytes(MAX_ENTRY_BYTES)?);
-    let body = decode_body(d)?;
+/// Reads what [`encode_leaf`] wrote. Nothing of it is verified again. `own` makes bytes of the decoder last: a leaf that
+/// somebody keeps must not keep much more.
+pub(super) fn decode_leaf<C: Codec>(
+    d: &mut Decoder<'_>,
+    own: impl Fn(&[u8]) -> Bytes,
+) -> Result<Leaf<Signed<C>>, Reject> {
+    let bytes = own(d.bytes(MAX_ENTRY_BYTES)?);
+    let body = decode_body(d, own)?;
     Ok(match Bare::decode(bytes)? {
         Bare::Entry(entry) => Leaf::Entry(Entry::known(*entry, body)),
         Bare::Marks(marks) => Leaf::Marks(Marks::new(marks, Vec::new())),
@@ -189,10 +193,10 @@ fn encode_body(body: Option<&Bytes>, e: &mut Encoder) {
     }
 }
 
-fn decode_body(d: &mut Decoder<'_>) -> Result<Option<Bytes>, Reject> {
+fn decode_body(d: &mut Decoder<'_>, own: impl Fn(&[u8]) -> Bytes) -> Result<Option<Bytes>, Reject> {
     match d.u8()? {
         0 => Ok(None),
-        _ => Ok(Some(Bytes::copy_from_slice(d.bytes(MAX_OPS_BYTES)?))),
+        _ => Ok(Some(own(d.bytes(MAX_OPS_BYTES)?))),
     }
 }
 

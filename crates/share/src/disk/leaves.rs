@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
+use bytes::Bytes;
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
 use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES};
@@ -82,8 +83,11 @@ fn next<C: Codec>(source: &mut impl Read, at: u64) -> Result<(Leaf<Signed<C>>, u
     if check(at, &content) != wanted {
         return Err(Fault::Content("a leaf was changed"));
     }
+    // Entry and body are parts of it.
+    let content = Bytes::from(content);
     let mut d = Decoder::new(&content, WHAT);
-    let leaf = decode_leaf(&mut d).and_then(|leaf| d.finish().map(|()| leaf))?;
+    let leaf = decode_leaf(&mut d, |part| content.slice_ref(part));
+    let leaf = leaf.and_then(|leaf| d.finish().map(|()| leaf))?;
     Ok((leaf, (HEAD_BYTES + len) as u64))
 }
 
