@@ -3,7 +3,7 @@
 //! ```text
 //! record = more u8 (1: the item goes on in the next record) | part of an item
 //! item   = kind u8 | content
-//! 1 base     leaves varint | bytes varint | root [32] | noted u8 | note [120] if noted     the first item
+//! 1 base     first varint | leaves varint | bytes varint | root [32] | noted u8 | note [120] if noted     the first item
 //! 2 floor    from varint | count varint | count × leaf | note [120]
 //! 3 sent     bytes of the entry | has body u8 | body | count varint | count × bytes of a call
 //! 4 settled
@@ -44,7 +44,9 @@ const SETTLED: u8 = 4;
 /// What was moved to the file of leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Base {
-    /// Number of leaves.
+    /// Position of the first leaf: that after the checkpoint with which the device began.
+    pub(super) first: u64,
+    /// Position after the last leaf of the file.
     pub(super) leaves: u64,
     /// Length of the file that counts.
     pub(super) bytes: u64,
@@ -89,7 +91,8 @@ impl<C: Codec> Item<C> {
         let mut e = Encoder::new();
         match self {
             Item::Base(base) => {
-                e.u8(BASE).varint(base.leaves).varint(base.bytes);
+                e.u8(BASE).varint(base.first);
+                e.varint(base.leaves).varint(base.bytes);
                 e.raw(&base.root).u8(u8::from(base.note.is_some()));
                 if let Some(note) = &base.note {
                     note.encode(&mut e);
@@ -123,6 +126,7 @@ impl<C: Codec> Item<C> {
         let mut d = Decoder::new(bytes, WHAT);
         let item = match d.u8()? {
             BASE => Item::Base(Base {
+                first: d.varint()?,
                 leaves: d.varint()?,
                 bytes: d.varint()?,
                 root: d.array()?,

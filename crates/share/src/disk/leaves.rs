@@ -135,31 +135,34 @@ impl Fault {
 pub(super) struct Leaves {
     path: PathBuf,
     file: File,
-    /// Number of leaves.
+    /// Position of the first leaf.
+    first: u64,
+    /// Position after the last leaf.
     len: u64,
     /// Where they end.
     end: u64,
-    /// Offsets of leaves 0, `STRIDE`, 2 `STRIDE`…
+    /// Offsets of the first leaf, and of every `STRIDE`th after it.
     index: Vec<u64>,
 }
 
 impl Leaves {
-    /// Opens the file, and gives its first `len` leaves, which take `end` bytes, to `each`.
+    /// Opens the file, and gives its leaves from `first` up to the position `len`, which end at `end`, to `each`.
     pub(super) fn open<C: Codec>(
         path: &Path,
-        len: u64,
+        (first, len): (u64, u64),
         end: u64,
         mut each: impl FnMut(Leaf<Signed<C>>),
     ) -> Result<Leaves, DiskError> {
         let file = state::private::open_file(path)?;
         let mut leaves = Leaves {
             path: path.to_owned(),
-            len: 0,
+            first,
+            len: first,
             end: HEADER.len() as u64,
             index: Vec::new(),
             file,
         };
-        if end < leaves.end || (end == leaves.end) != (len == 0) {
+        if end < leaves.end || len < first || (end == leaves.end) != (len == first) {
             return Err(damaged(path, "the journal names a length that is none"));
         }
         let clone = leaves.file.try_clone().map_err(|e| damaged(path, e))?;
@@ -182,7 +185,7 @@ impl Leaves {
     }
 
     fn passed(&mut self, bytes: u64) {
-        if self.len.is_multiple_of(STRIDE) {
+        if (self.len.saturating_sub(self.first)).is_multiple_of(STRIDE) {
             self.index.push(self.end);
         }
         self.len = self.len.saturating_add(1);
@@ -204,7 +207,12 @@ impl Leaves {
         Ok(())
     }
 
-    /// Number of leaves.
+    /// Position of the first leaf.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Position after the last leaf.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
@@ -216,25 +224,24 @@ impl Leaves {
 
     /// One leaf.
     pub(super) fn get<C: Codec>(&self, at: u64) -> Result<Option<Leaf<Signed<C>>>, DiskError> {
-        if at >= self.len {
+        if at < self.first || at >= self.len {
             return Ok(None);
         }
         let mut found = None;
-        self.each_from(at - at % STRIDE, at.saturating_add(1), |_, leaf| {
-            found = Some(leaf)
-        })?;
+        self.each_from(at, at.saturating_add(1), |_, leaf| found = Some(leaf))?;
         Ok(found)
     }
 
-    /// Gives the leaves of a range, and those before it from a multiple of `STRIDE` on, to `each`.
+    /// Gives the leaves of a range, and some before it, to `each`.
     pub(super) fn each_from<C: Codec>(
         &self,
         from: u64,
         to: u64,
         mut each: impl FnMut(u64, Leaf<Signed<C>>),
     ) -> Result<(), DiskError> {
-        let place = usize::try_from(from / STRIDE).unwrap_or(usize::MAX);
-        let from = from - from % STRIDE;
+        let behind = from.saturating_sub(self.first);
+        let place = usize::try_from(behind / STRIDE).unwrap_or(usize::MAX);
+        let from = self.first.saturating_add(behind - behind % STRIDE);
         let Some(offset) = self.index.get(place) else {
             return Ok(());
         };

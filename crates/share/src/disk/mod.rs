@@ -39,11 +39,11 @@ use crate::ledger::Ledger;
 use crate::scheme::Leaf;
 use crate::signed::{Codec, Signed};
 use crate::volume::Volume;
-pub use closed::Closed;
+pub use closed::{Closed, own_entries};
 use item::{Base, Item, Join};
 use leaves::Leaves;
 
-const JOURNAL: &str = "journal";
+pub(crate) const JOURNAL: &str = "journal";
 const LEAVES: &str = "leaves";
 /// Length of a journal that is replaced by a short one.
 const COMPACT_BYTES: u64 = 4 << 20;
@@ -162,8 +162,8 @@ impl<C: Codec> Read<C> {
 }
 
 impl<C: Codec> Disk<C> {
-    /// Opens the files, and extends `ledger`, which is that of an empty log, by what they have. Waits for another
-    /// process that has them open, until the deadline.
+    /// Opens the files, and extends `ledger`, which is that of an empty log or of the checkpoint with which the device
+    /// began, by what they have. Waits for another process that has them open, until the deadline.
     ///
     /// # Errors
     /// [`DiskError`]; then nothing was changed.
@@ -203,18 +203,24 @@ impl<C: Codec> Disk<C> {
         if let Some(why) = read.wrong {
             return Err(damaged(&path, why));
         }
+        let first = ledger.size();
         let base = read.base.unwrap_or(Base {
-            leaves: 0,
+            first,
+            leaves: first,
             bytes: leaves::HEADER.len() as u64,
             root: ledger.point().root,
-            note: None,
+            note: ledger.note().copied(),
         });
+        if base.first != first {
+            return Err(damaged(&path, "its leaves begin elsewhere in the log"));
+        }
         if base.leaves > 0 && base.note.is_none() {
             return Err(damaged(&path, "no note names its leaves"));
         }
         let mut durable = Durable::new(ledger);
         let extend = |leaf: Leaf<Signed<C>>| durable.extend(&leaf);
-        let leaves = Leaves::open(&directory.join(LEAVES), base.leaves, base.bytes, extend)?;
+        let span = (first, base.leaves);
+        let leaves = Leaves::open(&directory.join(LEAVES), span, base.bytes, extend)?;
         if durable.ledger.point().root != base.root {
             let why = "its leaves do not lead to the root that the journal names";
             return Err(damaged(&directory.join(LEAVES), why));
@@ -319,14 +325,19 @@ impl<C: Codec> Disk<C> {
         }
     }
 
-    /// Number of leaves of the floor.
+    /// Position of the first leaf of the floor. A device that began with a checkpoint does not have those before.
+    pub fn first(&self) -> u64 {
+        self.leaves.first()
+    }
+
+    /// Size of the log that the floor has.
     pub fn len(&self) -> u64 {
         self.leaves.len().saturating_add(self.lengths.len() as u64)
     }
 
     /// Whether it has no leaf.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == self.first()
     }
 
     /// Writes a record. It is durable after [`Disk::sync`], and survives the end of the process at once.
@@ -430,6 +441,7 @@ impl<C: Codec> Disk<C> {
         self.tail.clear();
         self.lengths.clear();
         let base = Item::<C>::Base(Base {
+            first: self.leaves.first(),
             leaves: self.leaves.len(),
             bytes: self.leaves.end(),
             root: self.root,
@@ -510,7 +522,7 @@ impl<C: Codec> Disk<C> {
         self.sent.is_empty()
     }
 
-    /// Hashes of all leaves of the floor.
+    /// Hashes of all leaves of the floor, from [`Disk::first`] on.
     ///
     /// # Errors
     /// [`DiskError::Damaged`].
@@ -521,7 +533,8 @@ impl<C: Codec> Disk<C> {
         use crate::prefixes::Rfc6962;
         let mut hashes = Vec::new();
         let push = |_, leaf: Leaf<Signed<C>>| hashes.push(Signed::<C>::leaf_hash(&leaf));
-        self.leaves.each_from(0, self.leaves.len(), push)?;
+        let (first, len) = (self.leaves.first(), self.leaves.len());
+        self.leaves.each_from(first, len, push)?;
         let mut rest = self.tail.as_slice();
         for (at, length) in (self.leaves.len()..).zip(&self.lengths) {
             let (leaf, more) = rest.split_at_checked(*length as usize).unwrap_or_default();

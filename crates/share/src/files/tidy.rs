@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trust::shared::device::DeviceKey;
-use trust::shared::effect::replay::Sources;
+use trust::shared::effect::replay::{Base, Sources};
 use trust::shared::effect::{Missing, Replay};
 use trust::shared::key::Key;
 use trust::shared::members::Members;
@@ -39,6 +39,17 @@ struct Since {
 }
 
 impl Unfolded {
+    /// What a checkpoint leaves to be folded.
+    pub(super) fn of(base: &Base) -> Unfolded {
+        let since = base.unfolded().into_iter();
+        let since =
+            since.map(|(principal, (first, changes))| (principal, Since { first, changes }));
+        Unfolded {
+            since: since.collect(),
+            folds: 0,
+        }
+    }
+
     /// Counts an entry. What its author may not do counts for nothing.
     pub(super) fn count(&mut self, written: &Written, outline: &Outline, members: &Members) {
         let at = written.position;

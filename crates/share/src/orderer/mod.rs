@@ -71,6 +71,8 @@ pub enum Turned {
     Forged,
     /// The device's note names no prefix of this log, and is not signed by this orderer.
     OtherLog,
+    /// The device's note is of another epoch of the log.
+    OtherEpoch,
     /// The orderer has met a note of its own that its log does not lead to: it was restored from a copy.
     Restored,
 }
@@ -230,7 +232,8 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         if row.is_some_and(|row| row.last == S::id(entry)) {
             return Ok(());
         }
-        let right = self.ledger.faults(self.scheme.rules(), entry).is_empty()
+        let right = self.scheme.has_epoch_of(self.ledger.size(), entry)
+            && self.ledger.faults(self.scheme.rules(), entry).is_empty()
             && self.ledger.volume().malformed(entry).is_none();
         if right {
             let leaf = Leaf::Entry(entry.clone());

@@ -6,6 +6,7 @@ use trust::key::SecretKey;
 use trust::shared::calls::decide;
 use trust::shared::device::Incarnation;
 use trust::shared::entry::{self, Content, Ops, Prefix, body_hash};
+use trust::shared::members::MAX_LATE;
 
 use super::*;
 

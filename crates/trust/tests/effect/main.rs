@@ -5,6 +5,7 @@
 
 mod agree;
 mod chains;
+mod checkpoints;
 mod devices;
 mod folds;
 mod forget;

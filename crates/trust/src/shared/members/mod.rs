@@ -1,6 +1,7 @@
 //! Who may read and write what, at each position of the log. Every device keeps this from the bodies of the entries
 //! whose outline [`decides`](super::outline::Outline::decides). Relies on [`super::decision`] and
-//! [`super::outcome`]; `apply` carries decisions out.
+//! [`super::outcome`]; `apply` carries decisions out, `rows` gives members as rows of a checkpoint, `page` as bytes for a
+//! process of the same user.
 //!
 //! A decision takes effect late: at its author's next entry that attests it (decision 0040). Until then the orderer
 //! could show the decision to one device and a log without it to another. At that entry it is judged again, in the
@@ -20,8 +21,12 @@ use crate::key::PublicKey;
 use crate::volume_id::VolumeId;
 
 mod apply;
+mod page;
+mod rows;
 #[cfg(test)]
 mod tests;
+
+pub use rows::MemberRows;
 
 /// Most devices of a volume, removed ones included.
 pub const MAX_DEVICES: usize = 1 << 16;
@@ -182,6 +187,11 @@ impl Members {
         self.devices.get(&device).map(|row| &row.key)
     }
 
+    /// Number and key of every device, also of a removed one.
+    pub fn keys(&self) -> impl Iterator<Item = (Device, &PublicKey)> {
+        self.devices.iter().map(|(device, row)| (*device, &row.key))
+    }
+
     /// The user of a device, also of a removed one.
     pub fn user(&self, device: Device) -> Option<Principal> {
         self.devices.get(&device).map(|row| row.user)
@@ -318,6 +328,17 @@ impl Members {
             decision: late.decision,
         };
         now.into_iter().map(decide).collect()
+    }
+
+    /// Whether a decision of the device waits for its next entry.
+    pub fn waits(&self, device: Device) -> bool {
+        self.late.iter().any(|late| late.written.device == device)
+    }
+
+    /// Whether [`Members::take_effect`] carries something out for the entry.
+    pub fn is_due(&self, written: &Written) -> bool {
+        let mut own = self.late.iter().map(|late| &late.written);
+        own.any(|late| late.device == written.device && late.position < written.attests())
     }
 
     /// Takes in the decisions of an entry, which take effect later. For each entry whose outline

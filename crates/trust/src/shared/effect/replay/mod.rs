@@ -1,6 +1,7 @@
 //! Keeps the outline of every entry, and evaluates only what a question depends on. Relies on `judge` for each op;
 //! `view` finds the values before an op, `work` evaluates what they depend on, `list` lists directories, `rests` says
-//! which entries a value rests on, `forget` drops what is folded.
+//! which entries a value rests on, `forget` drops what is folded, `checkpoint` gives the state as rows and begins with
+//! one.
 //!
 //! The value of a key at a position is what the last op before it that names the key and has effect made of it, or
 //! what the last fold says. So evaluation reads the bodies of entries that name the key, and of those that name the
@@ -8,7 +9,7 @@
 //! the time is proportional to the guards and changes of the ops that a question depends on, however they refer to
 //! one another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::judge::is_permitted;
@@ -22,6 +23,7 @@ use crate::shared::outline::Outline;
 use crate::shared::principal::{Device, FileId, Name, Principal, Target};
 use crate::tree::inode::Inode;
 
+mod checkpoint;
 mod chunks;
 mod forget;
 mod list;
@@ -30,6 +32,7 @@ mod rows;
 mod view;
 mod work;
 
+pub use checkpoint::{Base, Page};
 use forget::Settling;
 pub use list::Names;
 pub use rests::About;
@@ -159,6 +162,8 @@ pub struct Replay {
     /// Of ops that were forgotten.
     old_folds: BTreeMap<Principal, Fold>,
     old_locks: BTreeMap<FileId, Lock>,
+    /// What changed since the last folds, before the first entry that was added.
+    base: Base,
     settling: Option<Settling>,
     steps: u64,
 }
@@ -176,6 +181,7 @@ impl Replay {
             folds: BTreeMap::new(),
             old_folds: BTreeMap::new(),
             old_locks: BTreeMap::new(),
+            base: Base::default(),
             settling: None,
             steps: 0,
         }
@@ -405,7 +411,7 @@ impl Replay {
     }
 
     /// The keys of one kind and one principal that entries from `since` on and before `at` name.
-    fn changed(&self, first: Key, principal: Principal, since: u64, at: u64) -> Vec<Key> {
+    fn changed(&self, first: Key, principal: Principal, since: u64, at: u64) -> BTreeSet<Key> {
         let named = |versions: &Vec<Version>| {
             let positions = versions.iter().filter_map(|version| self.row(version.op));
             let mut positions = positions.map(|row| row.written.position);
@@ -413,11 +419,13 @@ impl Replay {
         };
         let keys = self.keys.range(&first..);
         let kind = std::mem::discriminant(&first);
-        keys.take_while(|(key, _)| std::mem::discriminant(*key) == kind)
+        let keys = keys
+            .take_while(|(key, _)| std::mem::discriminant(*key) == kind)
             .take_while(|(key, _)| key.principals().next() == Some(principal))
             .filter(|(_, versions)| named(versions))
-            .map(|(key, _)| key.clone())
-            .collect()
+            .map(|(key, _)| key.clone());
+        let before = self.base.changed(&first, principal, since);
+        keys.chain(before).collect()
     }
 
     /// Asks for a value, and works until it is known.
