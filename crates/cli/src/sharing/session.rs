@@ -92,6 +92,7 @@ impl Shared {
         let until = Instant::now() + deadline;
         let opening = recovery::open(&home, until, deadline, wait);
         let (client, recovered) = session::run(&runtime, opening)?;
+        let has_written = AtomicBool::new(recovered.given.is_some());
         Ok(Shared {
             runtime,
             home,
@@ -100,7 +101,7 @@ impl Shared {
             recovered,
             past: None,
             is_marked: AtomicBool::new(false),
-            has_written: AtomicBool::new(false),
+            has_written,
         })
     }
 

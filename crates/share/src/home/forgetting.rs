@@ -17,6 +17,7 @@ const GONE: &str = ".gone";
 pub struct Idle {
     home: Home,
     closed: Closed,
+    owes: bool,
 }
 
 impl Home {
@@ -27,7 +28,12 @@ impl Home {
     pub fn idle(self, deadline: Instant) -> Result<Idle, HomeError> {
         let epoch = self.policies()?.newest_epoch().number;
         let closed = Closed::open(&self.memory(epoch), deadline)?;
-        Ok(Idle { home: self, closed })
+        let owes = !self.earlier_memories(epoch).is_empty();
+        Ok(Idle {
+            home: self,
+            closed,
+            owes,
+        })
     }
 
     /// Removes what a process left that was killed while it forgot a volume.
@@ -60,6 +66,11 @@ impl Idle {
     /// How many entries this device has sent without knowing whether they have a place in the log.
     pub fn unsent(&self) -> usize {
         self.closed.unsettled()
+    }
+
+    /// Whether this device has gone over to another log after a fork, and has not given back what it alone has.
+    pub fn owes(&self) -> bool {
+        self.owes
     }
 
     /// Files that convict the server, or another device.

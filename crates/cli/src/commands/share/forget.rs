@@ -69,6 +69,13 @@ fn refuse_loss(idle: &Idle, args: &ShareForget) -> Outcome<()> {
         );
         return Err(Failure::new(Kind::Unsent, error).with_hint(hint));
     }
+    if idle.owes() {
+        let error = "this device has gone over to another log after a fork, and what it alone has is not back yet";
+        let hint = format!(
+            "`bulla ls {name}` gives it back when the server answers; --discard gives it up"
+        );
+        return Err(Failure::new(Kind::Unsent, error).with_hint(hint));
+    }
     if let Some(path) = idle.evidence()?.first() {
         let error = format!(
             "there is evidence in this device's memory: {}",

@@ -36,6 +36,7 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         Ok((members, status, checkpoint(&shared).await))
     });
     let home = shared.home().clone();
+    let epoch = *shared.client().policies().newest_epoch();
     let process = shared.client().view().process;
     let (members, status, checkpoint) = shared.close(asked, output)?;
     let seen = status
@@ -57,6 +58,12 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         }
         let agreed = status.agreed();
         output.line(&format!("agreed    the first {agreed} by all devices"))?;
+        if epoch.number > 0 {
+            let (number, size) = (epoch.number, epoch.start.size);
+            output.line(&format!(
+                "epoch     {number}: after a fork the first {size} stand"
+            ))?;
+        }
         if status.begins > 0 {
             let begins = status.begins;
             output.line(&format!(
@@ -96,6 +103,7 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         "as_of": seen,
         "process": process,
         "size": status.log.size,
+        "epoch": epoch.number,
         "agreed": status.agreed(),
         "begins": status.begins,
         "checkpoint": checkpoint.map(|(size, ..)| size),
