@@ -113,7 +113,7 @@ struct Guest<'a> {
 }
 
 enum Event {
-    Command(Option<Command>),
+    Command(Option<Box<Command>>),
     Told(Option<io::Result<Bytes>>),
     Op(Option<Op>),
 }
@@ -144,7 +144,7 @@ pub(super) async fn run(joined: Joined, plug: &mut Plug) -> End {
     let end = loop {
         let stays = guest.taken.is_none();
         let event = tokio::select! {
-            command = guest.plug.commands.recv(), if stays => Event::Command(command),
+            command = guest.plug.commands.recv(), if stays => Event::Command(command.map(Box::new)),
             told = incoming.recv() => Event::Told(told),
             op = ops.recv() => Event::Op(op),
             // Writing has failed.
@@ -152,12 +152,14 @@ pub(super) async fn run(joined: Joined, plug: &mut Plug) -> End {
         };
         match event {
             Event::Command(None) => break End::Closed,
-            Event::Command(Some(Command::Close(done))) => {
-                // Whoever closes the client may be gone.
-                let _ = done.send(());
-                break End::Closed;
-            }
-            Event::Command(Some(command)) => guest.command(command),
+            Event::Command(Some(command)) => match *command {
+                Command::Close(done) => {
+                    // Whoever closes the client may be gone.
+                    let _ = done.send(());
+                    break End::Closed;
+                }
+                command => guest.command(command),
+            },
             Event::Told(Some(Ok(frame))) => match Told::decode(&frame) {
                 Ok(told) => guest.told(told),
                 Err(error) => {

@@ -125,7 +125,7 @@ impl BlockSink for LocalLine {
     fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
         let groups = parts(records, RECORDS_BYTES).into_iter();
         let wants = groups.map(|group| Want::Put(group.to_vec())).collect();
-        Box::pin(async move { Ok(drop(self.ask_all(wants).await?)) })
+        Box::pin(async move { self.ask_all(wants).await.map(drop) })
     }
 
     fn touch<'a>(
