@@ -5,8 +5,8 @@
 use bulla_fuzz::{plant, shared_vectors};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
+use share::client::local::{Asked, HELLO_BYTES, Hello, MAX_HANDLES, Told};
 use share::files::Call;
-use share::local::{Asked, HELLO_BYTES, Hello, MAX_HANDLES, Told};
 use trust::Handle;
 
 fn seeds() -> Vec<Vec<u8>> {

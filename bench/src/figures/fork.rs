@@ -107,7 +107,10 @@ fn by_beacon(field: &Field) -> Result<f64> {
     runtime.block_on(async {
         let (first, beacon) = (device::start(&one).await?, device::start(&other).await?);
         first.running(device::soon()).await?;
-        for _ in 0..3 {
+        for n in 0..3 {
+            if n > 0 {
+                tokio::time::sleep(INTERVAL).await;
+            }
             write_beacon(&beacon).await?;
             device::names_of_root(&first).await?;
         }
@@ -125,6 +128,7 @@ fn by_beacon(field: &Field) -> Result<f64> {
                 if let Err(error) = write_beacon(&beacon).await {
                     return error;
                 }
+                tokio::time::sleep(INTERVAL).await;
             }
         };
         let age = tokio::select! {
@@ -140,7 +144,6 @@ fn by_beacon(field: &Field) -> Result<f64> {
 async fn write_beacon(client: &Client) -> Result<()> {
     client.running(device::soon()).await?;
     device::call(client, device::write(client, "other-0", b"x")?).await?;
-    tokio::time::sleep(INTERVAL).await;
     Ok(())
 }
 

@@ -18,7 +18,6 @@
 //! | [`roster`] | the members of a volume, and the product's operations |
 //! | [`files`] | the files of a volume: calls of programs, and their answers |
 //! | [`rules`] | the rules that tests leave out |
-//! | [`local`] | what programs of one machine say to each other about a volume |
 //! | [`prefixes`] | roots of the log's prefixes, with SHA-256 |
 //! | [`keys`] | keys of devices, ready to verify |
 //! | [`ledger`] | a verified prefix of the log, and what it says |
@@ -39,7 +38,6 @@ pub mod home;
 pub mod host;
 pub mod keys;
 pub mod ledger;
-pub mod local;
 pub mod orderer;
 pub mod prefixes;
 pub mod reading;

@@ -382,7 +382,7 @@ async fn heard(client: &Client, until: Instant) {
 
 /// Waits until the server has let this device in, and the device has caught up. A refusal that time does not heal ends
 /// the wait at once. Without any answer the calls that follow say so.
-pub(super) async fn reached(client: &Client, until: Instant) -> Outcome<()> {
+async fn reached(client: &Client, until: Instant) -> Outcome<()> {
     loop {
         let view = client.view();
         let hopeless = match (&view.phase, &view.connection) {

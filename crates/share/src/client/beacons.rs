@@ -2,8 +2,8 @@
 //! another log than the beacon, and uses nothing until it hears again (decision 0053).
 //!
 //! Time is this machine's monotonic clock, and begins with the engine. Nothing depends on what a clock of the day says,
-//! neither here nor at the beacon. A connection that was just made gets a moment to bring what was missed; calls wait
-//! that long, and are not answered in the meantime.
+//! neither here nor at the beacon. A connection that was just made gets a moment to bring what was missed, until it has
+//! brought all of it; calls wait that long, and are not answered in the meantime.
 
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,8 @@ pub(super) struct Beacons {
     home: Option<Home>,
     rows: Vec<Row>,
     connected: Option<Instant>,
+    /// The connection has brought all that the server had.
+    caught_up: bool,
 }
 
 /// Whether calls may be taken.
@@ -98,6 +100,12 @@ impl Beacons {
     /// There is a connection to the server.
     pub(super) fn connected(&mut self, now: Instant) {
         self.connected = Some(now);
+        self.caught_up = false;
+    }
+
+    /// The server says that this device has all that it has.
+    pub(super) fn caught_up(&mut self) {
+        self.caught_up = true;
     }
 
     /// There is none any more.
@@ -131,7 +139,7 @@ impl Beacons {
         let (grace, why) = (GRACE.min(beacon.within), late(beacon));
         match self.connected.and_then(|since| since.checked_add(grace)) {
             None => Verdict::Waits(None),
-            Some(until) if now < until => Verdict::Waits(Some(until)),
+            Some(until) if now < until && !self.caught_up => Verdict::Waits(Some(until)),
             Some(_) => Verdict::Overdue(why),
         }
     }
@@ -230,6 +238,8 @@ mod tests {
         beacons.connected(until);
         assert!(matches!(beacons.verdict(until), Verdict::Waits(Some(_))));
         assert!(beacons.overdue(until).is_some());
+        beacons.caught_up();
+        assert!(matches!(beacons.verdict(until), Verdict::Overdue(_)));
     }
 
     #[test]

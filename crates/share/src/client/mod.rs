@@ -16,7 +16,8 @@
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
 //! | `lost` | what this device wrote and the log does not have after a fork |
 //! | `place` | the server's blocks for programs |
-//! | `start` | from a home to a running engine |
+//! | [`local`] | what these programs say to each other, as bytes |
+//! | `start`, `open` | from a home to an engine, and to a client |
 //! | `begin` | a new device begins with a checkpoint |
 //! | `checkpoint` | the state of this device's log as a checkpoint |
 //! | `evidence` | files that convict the server |
@@ -36,8 +37,10 @@ mod error;
 mod evidence;
 mod fetch;
 mod link;
+pub mod local;
 mod lost;
 mod neighbour;
+mod open;
 mod outbox;
 mod place;
 mod start;
@@ -79,6 +82,9 @@ pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
 pub use place::Sink;
 pub use status::{DeviceStatus, Phase, Status, View};
+
+/// How long an engine that ends waits for changes of other programs, at most.
+const HAND_OVER: Duration = Duration::from_secs(10);
 
 /// Bounds and deadlines of a client.
 #[derive(Debug, Clone)]
@@ -368,7 +374,8 @@ impl Client {
     /// # Errors
     /// [`ClientError::Deadline`] when the disk does not answer.
     pub async fn close(self, deadline: Instant) -> Result<(), ClientError> {
-        self.0.hosting.leave(deadline).await;
+        let hand_over = Instant::now() + HAND_OVER;
+        self.0.hosting.leave(deadline.min(hand_over)).await;
         match self.ask(deadline, Command::Close).await {
             Err(ClientError::Closed) | Ok(()) => Ok(()),
             Err(error) => Err(error),

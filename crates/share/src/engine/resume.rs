@@ -41,7 +41,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
 
     /// Whether the log has the prefix with which its epoch begins. Before that it may be any log of an earlier epoch, so
     /// the device signs nothing.
-    fn has_start(&self) -> bool {
+    pub fn has_start(&self) -> bool {
         let rule = self.scheme.rules().has(Rule::SignsFromStart);
         let start = self.scheme.start().filter(|_| rule);
         start.is_none_or(|start| self.ledger.size() >= start.size)

@@ -5,7 +5,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ::share::client::{Client, Options, Status};
 use ::share::files::{Answer, Call};
@@ -29,6 +29,9 @@ use crate::output::{Done, Output, fields};
 use crate::session;
 use crate::sharing::session::Shared;
 use crate::sharing::{self, recovery};
+
+/// How long the command waits for what the server has and this device has not seen.
+const FRESH: Duration = Duration::from_secs(3);
 
 /// What this device knows of the log.
 struct Known {
@@ -113,6 +116,9 @@ fn look(
     let runtime = session::runtime()?;
     session::run(&runtime, async {
         let client = Client::start(home, Options::default(), until).await?;
+        // So that as much as possible stands. A device that has proof against the server, or that is alone, has what
+        // it has.
+        let _ = client.running(until.min(Instant::now() + FRESH)).await;
         let status = client.status(until).await?;
         let size = args.at.unwrap_or(status.log.size);
         let begun = policies.newest_epoch().start.size;

@@ -233,7 +233,7 @@ fn state(view: &View) -> String {
         (_, Connection::Connecting) => "connecting".to_owned(),
         (Phase::Outside, Connection::Online) => "this device is no member".to_owned(),
         (Phase::Resuming, Connection::Online) => "catching up".to_owned(),
-        (Phase::Running, Connection::Online) => format!("connected, {} in the log", view.size),
+        (Phase::Running, Connection::Online) => "connected".to_owned(),
     }
 }
 

@@ -8,7 +8,8 @@ use crate::scheme::{Leaf, Scheme};
 
 impl Core {
     /// Position of the newest entry that the device signed, if that is not `known`. None also when the entry cannot be
-    /// read, or is not signed.
+    /// read, is not signed, or begins an incarnation: that one need not cover the device's entry before it, so it may
+    /// stand on a branch where the device is not.
     pub(in crate::client) fn newest_by(
         &self,
         device: DeviceKey,
@@ -24,6 +25,7 @@ impl Core {
             return None;
         };
         let is_own = Product::author(&entry) == device;
+        let is_own = is_own && !entry.signed().entry().is_resume();
         (is_own && self.engine.scheme().entry_is_signed(&entry)).then_some(at)
     }
 }

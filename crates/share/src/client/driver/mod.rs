@@ -219,6 +219,9 @@ impl Driver {
             Event::Command(command) => self.commands(command),
             Event::Reply(Ok(reply)) => {
                 self.backoff.works();
+                if !reply.more {
+                    self.beacons.caught_up();
+                }
                 self.inputs.push_back(Input::Deliver(reply));
             }
             Event::Reply(Err(lost)) => self.disconnect(lost),

@@ -19,14 +19,14 @@ use trust::Record;
 use trust::shared::note::SignedNote;
 
 use super::line::{Got, LocalLine, Op, Want};
-use super::seat::Plug;
+use super::plug::Plug;
 use super::socket::{HELLO_WITHIN, connect, greet, read_frame, write_frame};
 use crate::client::connection::{Connection, Stores};
 use crate::client::core::{Compared, Ticket};
 use crate::client::driver::Command;
+use crate::client::local::{Asked, MAX_TOLD_BYTES, PROTOCOL, Told};
 use crate::client::{Answered, ClientError, Status, View};
 use crate::files::Call;
-use crate::local::{Asked, MAX_TOLD_BYTES, PROTOCOL, Told};
 
 /// Numbers of requests that are no calls and not for blocks.
 const OTHERS: Ticket = 1 << 61;
@@ -113,7 +113,7 @@ struct Guest<'a> {
 }
 
 enum Event {
-    Command(Option<Command>),
+    Command(Option<Box<Command>>),
     Told(Option<io::Result<Bytes>>),
     Op(Option<Op>),
 }
@@ -144,7 +144,7 @@ pub(super) async fn run(joined: Joined, plug: &mut Plug) -> End {
     let end = loop {
         let stays = guest.taken.is_none();
         let event = tokio::select! {
-            command = guest.plug.commands.recv(), if stays => Event::Command(command),
+            command = guest.plug.commands.recv(), if stays => Event::Command(command.map(Box::new)),
             told = incoming.recv() => Event::Told(told),
             op = ops.recv() => Event::Op(op),
             // Writing has failed.
@@ -152,12 +152,14 @@ pub(super) async fn run(joined: Joined, plug: &mut Plug) -> End {
         };
         match event {
             Event::Command(None) => break End::Closed,
-            Event::Command(Some(Command::Close(done))) => {
-                // Whoever closes the client may be gone.
-                let _ = done.send(());
-                break End::Closed;
-            }
-            Event::Command(Some(command)) => guest.command(command),
+            Event::Command(Some(command)) => match *command {
+                Command::Close(done) => {
+                    // Whoever closes the client may be gone.
+                    let _ = done.send(());
+                    break End::Closed;
+                }
+                command => guest.command(command),
+            },
             Event::Told(Some(Ok(frame))) => match Told::decode(&frame) {
                 Ok(told) => guest.told(told),
                 Err(error) => {

@@ -21,11 +21,11 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout_at};
 
 use super::socket::{self, Owner, greet, read_frame, write_frame};
-use crate::client::place::Place;
-use crate::client::{Client, ClientError, Inner};
-use crate::local::{
+use crate::client::local::{
     Asked, MAX_ASKED_BYTES, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES, PROTOCOL, RECORDS_BYTES, Told,
 };
+use crate::client::place::Place;
+use crate::client::{Client, ClientError, Inner};
 
 /// Most programs that are connected at a time.
 const MAX_CONNECTIONS: usize = 32;

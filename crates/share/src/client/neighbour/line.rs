@@ -9,7 +9,7 @@ use trust::{Handle, Record};
 
 use super::host::parts;
 use crate::client::connection::Stores;
-use crate::local::{BLOCKS_UNDER_WAY, MAX_HANDLES, RECORDS_BYTES};
+use crate::client::local::{BLOCKS_UNDER_WAY, MAX_HANDLES, RECORDS_BYTES};
 
 /// Numbers of requests for blocks begin here; those of calls are below.
 const FIRST: u64 = 1 << 62;
@@ -125,7 +125,7 @@ impl BlockSink for LocalLine {
     fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
         let groups = parts(records, RECORDS_BYTES).into_iter();
         let wants = groups.map(|group| Want::Put(group.to_vec())).collect();
-        Box::pin(async move { Ok(drop(self.ask_all(wants).await?)) })
+        Box::pin(async move { self.ask_all(wants).await.map(drop) })
     }
 
     fn touch<'a>(

@@ -6,16 +6,15 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-use tokio::time::sleep;
-use trust::Hasher;
+use tokio::time::{sleep, timeout_at};
 
 use super::guest::{self, Alone, End, Joined};
 use super::host::{Hosting, host};
+use super::plug::Plug;
 use crate::client::beacons::Beacons;
 use crate::client::connection::Dial;
 use crate::client::core::Core;
-use crate::client::driver::{Command, Driver, Shown};
+use crate::client::driver::{Command, Driver};
 use crate::client::link::Offered;
 use crate::client::start::{Parts, seen, server};
 use crate::client::status::Phase;
@@ -29,16 +28,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 /// How long one attempt to take the seat again may take, before this looks whether anybody still wants it.
 const TURN: Duration = Duration::from_secs(1);
-
-/// A client's ends of what an engine serves.
-pub(in crate::client) struct Plug {
-    pub(in crate::client) commands: mpsc::UnboundedReceiver<Command>,
-    /// Puts commands back.
-    pub(in crate::client) queue: mpsc::WeakUnboundedSender<Command>,
-    pub(in crate::client) shown: Shown,
-    pub(in crate::client) hasher: Hasher,
-    pub(in crate::client) offered: Offered,
-}
 
 /// An engine that this process has opened, or one of another process.
 pub(in crate::client) enum Seat {
@@ -63,7 +52,8 @@ pub(in crate::client) async fn take(
 ) -> Result<Seat, ClientError> {
     let mut pause = FIRST_PAUSE;
     loop {
-        match guest::join(home.directory()).await {
+        let joining = timeout_at(deadline.into(), guest::join(home.directory()));
+        match joining.await.unwrap_or(Err(Alone::Nobody)) {
             Ok(joined) => return Ok(Seat::Guest(Box::new(joined))),
             Err(Alone::OtherBuild { build, process }) => {
                 return Err(ClientError::OtherBuild { build, process });

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use crate::local::{HELLO_BYTES, Hello};
+use crate::client::local::{HELLO_BYTES, Hello};
 
 const SOCKET: &str = "socket";
 /// Longest path that the address of a socket can hold, bytes.

@@ -13,11 +13,11 @@ use super::host::{host, parts};
 use super::seat::{Seat, keep};
 use super::socket::{Owner, bind, greet, read_frame, write_frame};
 use super::{guest, seat};
+use crate::client::local::{Asked, HELLO_BYTES, Hello, MAX_ASKED_BYTES, MAX_UNDER_WAY, Told};
 use crate::client::tests::{Lab, create, done, look, place, read, soon};
 use crate::client::{Client, ClientError, Compared, Connection, Options, Phase, View};
 use crate::files::{Answer, Call};
 use crate::home::Home;
-use crate::local::{Asked, HELLO_BYTES, Hello, MAX_ASKED_BYTES, MAX_UNDER_WAY, Told};
 
 /// Lets others use the engine of this client.
 fn open(home: &Home, client: &Client) {
@@ -33,7 +33,13 @@ async fn guest_at(home: &Home) -> Client {
     };
     let options = Options::default();
     let policies = home.policies().unwrap();
-    let (client, plug) = Client::new(policies, "lab", &options, joined.view.clone());
+    let (client, plug) = Client::new(
+        policies,
+        "lab",
+        &options,
+        joined.view.clone(),
+        Default::default(),
+    );
     let (engine, hosting) = (Arc::downgrade(&client.0), Arc::clone(&client.0.hosting));
     let seat = Seat::Guest(Box::new(joined));
     tokio::spawn(keep(seat, plug, home.clone(), options, engine, hosting));
@@ -303,7 +309,7 @@ async fn another_protocol_is_named_and_the_first_bytes_are_checked() {
         stream.write_all(&hello.encode()).await.unwrap();
         stream.read_exact(&mut [0; HELLO_BYTES]).await.unwrap();
     });
-    let taken = seat::take(&home, &Options::default(), soon()).await;
+    let taken = seat::take(&home, &Options::default(), &Default::default(), soon()).await;
     let Err(ClientError::OtherBuild { build, process }) = taken else {
         panic!("another protocol is accepted");
     };

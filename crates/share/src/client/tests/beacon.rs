@@ -28,7 +28,7 @@ fn watching(lab: &Lab, wire: &Arc<Wire>, within: Duration) -> Client {
         device: DeviceKey::from(&key(1).public()),
         wire: Arc::clone(wire),
     });
-    let (client, plug) = Client::new(policies, "lab", &options, seen(&core));
+    let (client, plug) = Client::new(policies, "lab", &options, seen(&core), Default::default());
     let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
     tokio::spawn(driver.with_beacons(Beacons::of(&home)).run());
     client
@@ -50,8 +50,6 @@ async fn entry_that_the_beacon_did_not_sign_is_nothing_new() {
     let two = lab.client(2);
     two.running(soon()).await.unwrap();
     done(two.call(create(&two, "first", "x"), soon()).await);
-    let before = one.view().size;
-    one.wait(soon(), |view| view.size > before).await.unwrap();
     done(one.call(Call::Members, soon()).await);
     let (signed, since) = (age(&one).await, Instant::now());
     let before = one.view().size;
@@ -106,4 +104,27 @@ async fn answer_that_was_under_way_when_the_time_passed_is_not_given() {
     assert!(matches!(late, Err(ClientError::Overdue { .. })), "{late:?}");
     // What was verified is still there to look at.
     done(one.look(Call::Members, soon()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_start_of_the_beacon_is_no_sign_of_it() {
+    let lab = Lab::new();
+    let one = watching(&lab, &Arc::default(), Duration::from_secs(3600));
+    one.running(soon()).await.unwrap();
+    lab.admit(&one, 2).await;
+    let two = lab.client(2);
+    two.running(soon()).await.unwrap();
+    for name in ["first", "second"] {
+        done(two.call(create(&two, name, "x"), soon()).await);
+        done(one.call(Call::Members, soon()).await);
+    }
+    let (signed, since) = (age(&one).await, Instant::now());
+    two.close(soon()).await.unwrap();
+    let before = one.view().size;
+    let two = lab.client(2);
+    two.running(soon()).await.unwrap();
+    done(one.call(Call::Members, soon()).await);
+    assert!(one.view().size > before + 1);
+    let elapsed = since.elapsed();
+    assert!(age(&one).await >= signed + elapsed);
 }

@@ -217,6 +217,12 @@ async fn server_whose_log_does_not_begin_with_the_prefix_is_convicted_by_a_file(
     else {
         panic!("{error}");
     };
+    // What it was shown is no state of the volume.
+    let members = client.look(Call::Members, soon()).await;
+    assert!(
+        matches!(members, Err(ClientError::Stopped(_))),
+        "{members:?}"
+    );
     let verdict = verify(&std::fs::read(&path).unwrap()).unwrap();
     let orderer = Convicted::Orderer(key(251).public());
     assert_eq!((verdict.convicted, verdict.epoch), (orderer, 1));

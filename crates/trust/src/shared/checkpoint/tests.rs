@@ -278,8 +278,11 @@ proptest! {
     }
 }
 
+/// The key and the value of a row.
+type Pair = (Vec<u8>, Vec<u8>);
+
 /// The rows of a log of so many leaves with one device, in the order of their keys.
-fn rows(size: u64) -> (LogPoint, Vec<(Vec<u8>, Vec<u8>)>) {
+fn rows(size: u64) -> (LogPoint, Vec<Pair>) {
     use crate::shared::members::{FirstMembers, Members};
     let label = |text: &str| crate::shared::decision::Label::new(text).unwrap();
     let members = Members::new(FirstMembers {

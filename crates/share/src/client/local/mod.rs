@@ -1,7 +1,7 @@
 //! What programs of one user on one machine say to each other about a shared volume: one of them runs the engine of the
 //! device, the others use it over a socket in the home (docs/formats/shared-local.md, decision 0053).
 //!
-//! Only bytes live here; [`crate::client`] has the sockets. Both ends are programs of one user, and mostly of one build.
+//! Only bytes live here; `neighbour` has the sockets. Both ends are programs of one user, and mostly of one build.
 //! The decoders are strict all the same: a process that is out of order must not take another one with it.
 //!
 //! | module | what lives there |
