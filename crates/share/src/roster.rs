@@ -11,10 +11,10 @@ use trust::error::Reject;
 use trust::shared::decision::Decision;
 use trust::shared::device::DeviceKey;
 use trust::shared::genesis::Founder;
-use trust::shared::members::{FirstMembers, MAX_LATE, Members};
+use trust::shared::members::{FirstMembers, Members};
 use trust::shared::ops::{Body, Op};
 use trust::shared::outcome::{NoEffect, Written};
-use trust::shared::outline::Outline;
+use trust::shared::outline::{MAX_OPS, Outline};
 use trust::shared::principal::Device;
 use trust::volume_id::VolumeId;
 
@@ -130,7 +130,13 @@ impl Roster {
             return;
         }
         match entry.body().map(|body| Body::decode(body)) {
-            Some(Ok(body)) => Arc::make_mut(&mut self.members).propose(written, outline, &body),
+            Some(Ok(body)) => {
+                let members = Arc::make_mut(&mut self.members);
+                let lapsed = members.propose(written, outline, &body);
+                for (position, op) in lapsed {
+                    self.note_lapsed(position, op, NoEffect::TooMany);
+                }
+            }
             Some(Err(Reject::Malformed { .. })) => {}
             // Decisions that a later bulla knows, or that are not here: this one cannot tell who is a member.
             Some(Err(_)) | None => self.lost = self.lost.or(Some(written.position)),
@@ -150,13 +156,16 @@ impl Roster {
                     numbers.insert(DeviceKey::from(key), *device);
                 }
                 (Ok(()), _) => {}
-                (Err(why), _) => {
-                    self.lapsed.push_back((decided.position, decided.op, why));
-                    if self.lapsed.len() > MAX_LATE {
-                        self.lapsed.pop_front();
-                    }
-                }
+                (Err(why), _) => self.note_lapsed(decided.position, decided.op, why),
             }
+        }
+    }
+
+    /// Those of one entry are all kept until its author is told.
+    fn note_lapsed(&mut self, position: u64, op: usize, why: NoEffect) {
+        self.lapsed.push_back((position, op, why));
+        if self.lapsed.len() > MAX_OPS {
+            self.lapsed.pop_front();
         }
     }
 }

@@ -75,6 +75,15 @@ impl Entry {
         })
     }
 
+    /// An entry that this device has written down, with its body where it had that: nothing is compared again.
+    pub(crate) fn known(signed: SignedEntry, body: Option<Bytes>) -> Entry {
+        Entry {
+            signed: Arc::new(signed),
+            body,
+            verified: None,
+        }
+    }
+
     /// The same entry, whose signature for this volume need not be verified again. `by`: who must have signed it.
     ///
     /// # Errors

@@ -370,6 +370,7 @@ fn unit_of_a_user_runs_the_engine_of_a_device() {
         let about_us = told.err.lines().filter(|line| line.contains("bulla-share"));
         assert_eq!(about_us.collect::<Vec<_>>(), Vec::<&str>::new());
     }
+    fs::write(ada.path("config.toml"), "").unwrap();
     let variables = HashMap::from([("SHARE_OPTIONS", "--json".to_owned())]);
     fs::write(&unit, text.replace("%i", "notes")).unwrap();
     let mut talk = shared_lab::Talk::begin(&mut command_of(&unit, &ada, &variables));

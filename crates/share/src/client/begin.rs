@@ -193,9 +193,14 @@ async fn take(
         let why = format!("the checkpoint of {size} knows a policy that this device does not know");
         return Err(No::None(why));
     }
-    let log = Recent::begin(&parts.window);
     // What lies after the checkpoint, the engine compares.
-    for begins in begins.iter().filter(|it| (1..=size).contains(&it.size)) {
+    let begins = begins.iter().filter(|it| (1..=size).contains(&it.size));
+    let begins: Vec<&LogPoint> = begins.collect();
+    if begins.is_empty() {
+        return Ok(start);
+    }
+    let log = Recent::begin(&parts.window);
+    for begins in begins {
         match Log::<Product>::root_at(&log, begins.size) {
             Some(root) if root == begins.root => {}
             Some(_) => return Err(No::OtherBeginning),

@@ -3,6 +3,7 @@
 //! The proofs are made from the hashes of the floor's leaves and of the reply that convicts the server. Several
 //! offences may fit one fault; the first that [`trust::shared::evidence`] accepts becomes the file.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use trust::volume_id::VolumeId;
 use super::error::Stopped;
 use crate::disk::{Disk, DiskError};
 use crate::engine::{Evidence, Reply};
-use crate::prefixes::Rfc6962;
+use crate::prefixes::{PAGE, Rfc6962};
 use crate::roster::{OpsCodec, Product};
 use crate::scheme::{Leaf, Scheme};
 use crate::signed::Entry;
@@ -142,13 +143,35 @@ impl Case<'_> {
         })
     }
 
-    /// The author's entries before a position, the last first.
+    /// The author's entries before a position, the last first. Reads the floor in pages.
     fn own_before(&self, at: u64, entry: &Entry) -> impl Iterator<Item = (u64, Entry)> {
         let device = Product::author(entry);
-        (0..at).rev().filter_map(move |at| match self.leaf(at)? {
+        let pages = (0..at.div_ceil(PAGE)).rev();
+        let leaves = pages.flat_map(move |page| {
+            let from = page.saturating_mul(PAGE);
+            self.leaves(from, at.min(from.saturating_add(PAGE)))
+        });
+        leaves.filter_map(move |(at, leaf)| match leaf {
             Leaf::Entry(entry) if Product::author(&entry) == device => Some((at, entry)),
             _ => None,
         })
+    }
+
+    /// The leaves of a range, the last first.
+    fn leaves(&self, from: u64, to: u64) -> Vec<(u64, Leaf<Product>)> {
+        let mut leaves: BTreeMap<u64, Leaf<Product>> = BTreeMap::new();
+        match self.disk.range(from, to) {
+            Ok(found) => leaves.extend(found),
+            // A damaged floor lacks some.
+            Err(_) => leaves.extend((from..to).filter_map(|at| {
+                let leaf = self.disk.leaf(at).ok().flatten();
+                Some((at, leaf?))
+            })),
+        }
+        let replied = (self.reply.from..).zip(&self.reply.leaves);
+        let replied = replied.filter(|(at, _)| (from..to).contains(at));
+        leaves.extend(replied.map(|(at, leaf)| (at, leaf.clone())));
+        leaves.into_iter().rev().collect()
     }
 
     /// What may be wrong with an entry at its place.

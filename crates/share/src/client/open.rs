@@ -54,6 +54,8 @@ impl Client {
         let (client, plug) = Client::new(policies, home.server(), &options, view, epochs);
         let engine = Arc::downgrade(&client.0);
         let hosting = Arc::clone(&client.0.hosting);
+        // Before this returns: who is told that it runs can connect.
+        seat.lend(home, &engine, &hosting);
         let keeping = seat::keep(seat, plug, home.clone(), options, engine, hosting);
         tokio::spawn(keeping);
         Ok(client)

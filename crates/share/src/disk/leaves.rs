@@ -13,7 +13,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
+use bytes::Bytes;
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
 use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES};
@@ -34,17 +37,31 @@ const WHAT: &str = "file of leaves";
 
 /// Appends a leaf as it lies in the file.
 pub(super) fn push<C: Codec>(leaf: &Leaf<Signed<C>>, at: u64, out: &mut Vec<u8>) {
-    let mut e = Encoder::new();
+    let start = out.len();
+    let mut e = Encoder::onto(std::mem::take(out));
+    e.raw(&[0; HEAD_BYTES]);
     encode_leaf(leaf, &mut e);
-    let content = e.finish();
+    *out = e.finish();
+    let written = out.get_mut(start..).unwrap_or_default();
+    let Some((head, content)) = written.split_at_mut_checked(HEAD_BYTES) else {
+        return;
+    };
     // Bounded by what an entry and its body may have.
-    out.extend_from_slice(&(content.len() as u32).to_le_bytes());
-    out.extend_from_slice(&check(at, &content));
-    out.extend_from_slice(&content);
+    let (len, wanted) = head.split_at_mut(4);
+    len.copy_from_slice(&(content.len() as u32).to_le_bytes());
+    wanted.copy_from_slice(&check(at, content));
 }
 
+/// The content of a leaf as it lies in the file.
+pub(super) fn content(leaf: &[u8]) -> &[u8] {
+    leaf.get(HEAD_BYTES..).unwrap_or_default()
+}
+
+/// The key that the context comes to. To compute it for each leaf would cost as much as a short leaf.
+static CHECK_KEY: LazyLock<ContextKey> = LazyLock::new(|| hash_derive_key_context(CHECK));
+
 fn check(at: u64, content: &[u8]) -> [u8; 8] {
-    let mut hasher = blake3::Hasher::new_derive_key(CHECK);
+    let mut hasher = blake3::Hasher::new_from_context_key(&CHECK_KEY);
     hasher.update(&at.to_le_bytes());
     hasher.update(content);
     let mut check = [0; 8];
@@ -66,8 +83,11 @@ fn next<C: Codec>(source: &mut impl Read, at: u64) -> Result<(Leaf<Signed<C>>, u
     if check(at, &content) != wanted {
         return Err(Fault::Content("a leaf was changed"));
     }
+    // Entry and body are parts of it.
+    let content = Bytes::from(content);
     let mut d = Decoder::new(&content, WHAT);
-    let leaf = decode_leaf(&mut d).and_then(|leaf| d.finish().map(|()| leaf))?;
+    let leaf = decode_leaf(&mut d, |part| content.slice_ref(part));
+    let leaf = leaf.and_then(|leaf| d.finish().map(|()| leaf))?;
     Ok((leaf, (HEAD_BYTES + len) as u64))
 }
 

@@ -47,6 +47,8 @@ pub(crate) const JOURNAL: &str = "journal";
 const LEAVES: &str = "leaves";
 /// Length of a journal that is replaced by a short one.
 const COMPACT_BYTES: u64 = 4 << 20;
+/// Room for more leaves that are in the journal only, bytes: more than a leaf has.
+const TAIL_ROOM: usize = 128 << 10;
 /// How long the disk may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -293,11 +295,13 @@ impl<C: Codec> Disk<C> {
 
     /// Notes that the journal has these leaves.
     fn grown(&mut self, leaves: &[Leaf<Signed<C>>], note: SignedNote) {
+        self.hold(leaves);
+        self.met(leaves, note);
+    }
+
+    /// These leaves, which a note names, were written.
+    fn met(&mut self, leaves: &[Leaf<Signed<C>>], note: SignedNote) {
         for leaf in leaves {
-            let before = self.tail.len();
-            leaves::push(leaf, self.len(), &mut self.tail);
-            // Bounded by what a leaf and its body may have.
-            self.lengths.push((self.tail.len() - before) as u32);
             if let Leaf::Entry(entry) = leaf {
                 let id = entry.signed().hash();
                 self.sent.retain(|(sent, _)| *sent != id);
@@ -305,6 +309,20 @@ impl<C: Codec> Disk<C> {
         }
         self.note = Some(note);
         self.root = note.note().log.root;
+    }
+
+    /// Keeps leaves as they lie in their file.
+    fn hold(&mut self, leaves: &[Leaf<Signed<C>>]) {
+        for leaf in leaves {
+            let (before, at) = (self.tail.len(), self.len());
+            if self.tail.capacity() - before < TAIL_ROOM {
+                // Doubling would take twice what is needed.
+                self.tail.reserve_exact(8 * TAIL_ROOM);
+            }
+            leaves::push(leaf, at, &mut self.tail);
+            // Bounded by what a leaf and its body may have.
+            self.lengths.push((self.tail.len() - before) as u32);
+        }
     }
 
     /// Position of the first leaf of the floor. A device that began with a checkpoint does not have those before.
@@ -331,27 +349,24 @@ impl<C: Codec> Disk<C> {
         V: Volume<Signed<C>>,
         V::Call: Keep,
     {
-        let item = match record {
-            Record::Floor { leaves, note } => Item::Floor {
-                from: self.len(),
-                leaves: leaves.clone(),
-                note: *note,
-            },
-            Record::Sent(Sent { entry, calls }) => Item::Sent {
-                entry: entry.clone(),
-                calls: calls
-                    .iter()
-                    .map(|call| Bytes::from(call.encode()))
-                    .collect(),
-            },
-            Record::Settled => Item::<C>::Settled,
-        };
-        let bytes = item.encode();
-        self.append(&bytes)?;
-        match item {
-            Item::Floor { leaves, note, .. } => self.grown(&leaves, note),
-            Item::Sent { entry, .. } => self.sent.push((entry.signed().hash(), bytes)),
-            Item::Settled | Item::Base(_) => self.sent.clear(),
+        match record {
+            Record::Floor { leaves, note } => self.write_floor(leaves, *note)?,
+            Record::Sent(Sent { entry, calls }) => {
+                let item = Item::<C>::Sent {
+                    entry: entry.clone(),
+                    calls: calls
+                        .iter()
+                        .map(|call| Bytes::from(call.encode()))
+                        .collect(),
+                };
+                let bytes = item.encode();
+                self.append(&bytes)?;
+                self.sent.push((entry.signed().hash(), bytes));
+            }
+            Record::Settled => {
+                self.append(&Item::<C>::Settled.encode())?;
+                self.sent.clear();
+            }
         }
         if self.journal.len_bytes() > self.compact_at {
             self.compact_at = self.journal.len_bytes().saturating_add(self.compact_bytes);
@@ -360,6 +375,31 @@ impl<C: Codec> Disk<C> {
                 tracing::warn!(%error, "the journal of a shared volume stays long");
             }
         }
+        Ok(())
+    }
+
+    /// Each leaf is encoded once, for its file and for the journal.
+    fn write_floor(
+        &mut self,
+        leaves: &[Leaf<Signed<C>>],
+        note: SignedNote,
+    ) -> Result<(), DiskError> {
+        let (from, tail, held) = (self.len(), self.tail.len(), self.lengths.len());
+        self.hold(leaves);
+        let mut rest = self.tail.get(tail..).unwrap_or_default();
+        let contents = self.lengths.iter().skip(held).map(|length| {
+            let (leaf, more) = rest.split_at_checked(*length as usize).unwrap_or_default();
+            rest = more;
+            leaves::content(leaf)
+        });
+        let item = item::encode_floor(from, contents, &note);
+        if let Err(error) = self.append(&item) {
+            // The floor has what the journal has.
+            self.tail.truncate(tail);
+            self.lengths.truncate(held);
+            return Err(error);
+        }
+        self.met(leaves, note);
         Ok(())
     }
 

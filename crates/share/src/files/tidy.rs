@@ -20,9 +20,12 @@ use crate::roster::END;
 /// has folded takes memory on every device.
 const MAX_AGE: u64 = 1 << 16;
 
-/// Ops that are kept one by one at most, if their entries are attested: some 60 MiB. Without folds of others a device
-/// evaluates half of them then.
+/// Ops that are kept one by one at most, if their entries are attested: some 26 MiB. Without folds a device
+/// judges the oldest of them then.
 pub const MAX_UNFORGOTTEN_OPS: u64 = 1 << 20;
+
+/// Ops that are forgotten at a time, at most: some must be judged first, and meanwhile no program is answered.
+const STAGE_OPS: u32 = 1 << 14;
 
 /// Changes of principals since the last entry that folds them.
 #[derive(Debug, Clone, Default)]
@@ -121,43 +124,60 @@ impl Files {
         self.known.get().ops_since_begin() as u64
     }
 
-    /// Forgets the outlines of entries that nobody needs any more, but for the last change of what is not folded. What lies
-    /// before `attested` is attested or accepted. Forgets at least `worth` ops, and not few of all, or nothing.
+    /// Forgets the outlines of old entries, but for the last change of what is not folded: at least `worth` ops, at most
+    /// [`STAGE_OPS`], or none. What lies before `attested` is attested or accepted. Gives whether it has forgotten some.
     ///
     /// # Errors
     /// What must be fetched first.
-    pub fn forget(&self, device: DeviceKey, attested: u64, worth: u64) -> Result<(), Missing> {
+    pub fn forget(&self, device: DeviceKey, attested: u64, worth: u64) -> Result<bool, Missing> {
+        let worth = worth.min(STAGE_OPS.into());
         let asked = self.ask(question(&2u8), |replay| {
             let from = Sources {
                 members: self.members(),
                 stored: &*self.shelf,
             };
             let limit = attested.min(replay.size());
-            let many = replay.ops_since_begin() as u64 > MAX_UNFORGOTTEN_OPS;
-            let after = match many {
-                // Nobody has folded for long, or nobody can.
-                true => {
-                    let half = (MAX_UNFORGOTTEN_OPS / 2) as u32;
-                    let half = replay.position_after(replay.begins(), half);
-                    half.map_or(limit, |half| half.min(limit))
-                }
-                false => {
-                    let after = replay.after_fold(limit, from)?;
-                    self.spared(replay, device, after, from)?
-                }
+            let after = self.forgettable(replay, device, (limit, worth), from)?;
+            let Some(after) = after else {
+                return Ok(false);
             };
-            let gone = replay.ops_before(after) - replay.ops_before(replay.begins());
-            let worth = worth.max(replay.kept_ops() as u64 / 8);
-            if (gone as u64) < worth {
-                return Ok(());
-            }
-            Ok(replay.forget_before(after, from)?)
+            replay.forget_before(after, from)?;
+            Ok(true)
         });
         match asked {
+            Ok(forgotten) => Ok(forgotten),
             Err(Halt::Missing(missing)) => Err(missing),
             // A tree that a member signed may be malformed: then everything is kept.
-            Ok(()) | Err(Halt::Refused(_) | Halt::Locked(..)) => Ok(()),
+            Err(Halt::Refused(_) | Halt::Locked(..)) => Ok(false),
         }
+    }
+
+    /// The position up to which to forget. After the entry of a fold there is the least to judge.
+    fn forgettable(
+        &self,
+        replay: &mut Replay,
+        device: DeviceKey,
+        (limit, worth): (u64, u64),
+        from: Sources<'_, Shelf>,
+    ) -> Result<Option<u64>, Halt> {
+        let begins = replay.begins();
+        let stage = replay.position_after(begins, STAGE_OPS);
+        let stage = stage.map_or(limit, |stage| stage.min(limit));
+        let folded = replay.after_fold(stage, from)?;
+        let after = self.spared(replay, device, folded, from)?;
+        if ops_from_begin(replay, after) >= worth {
+            return Ok(Some(after));
+        }
+        // Nobody has folded for long, or nobody can.
+        let many = replay.ops_since_begin() as u64 > MAX_UNFORGOTTEN_OPS;
+        let stage = match many {
+            true => stage,
+            false if replay.after_fold(limit, from)? > stage => {
+                self.spared(replay, device, stage, from)?
+            }
+            false => begins,
+        };
+        Ok((ops_from_begin(replay, stage) >= worth).then_some(stage))
     }
 
     /// A position that is not beyond `most`, and so that this device still has many ops of its next fold one by one: the
@@ -184,4 +204,10 @@ impl Files {
         }
         Ok(spared)
     }
+}
+
+/// Ops that are kept one by one before a position.
+fn ops_from_begin(replay: &Replay, position: u64) -> u64 {
+    let before = replay.ops_before(position);
+    before.saturating_sub(replay.ops_before(replay.begins())) as u64
 }

@@ -205,6 +205,7 @@ impl Session {
         let full = match request {
             Request::Entry(_) => {
                 state.waiting_bytes >= MAX_WAITING_BYTES
+                    || state.orderer.is_full()
                     || lock(&self.core.tail).bytes() >= MAX_TAIL_BYTES
             }
             Request::Mark(_) => slot.proofs.len() >= MAX_PROOFS,

@@ -127,13 +127,21 @@ impl Core {
         self.tidy.forgetting = false;
         let (me, attested) = (self.engine.scheme().me(), self.engine.foldable());
         let worth = self.tidy.worth;
-        while let Err(missing) = self.engine.ledger().volume().forget(me, attested, worth) {
-            if !self.look(&missing, outs)? {
-                self.tidy.forgetting = true;
-                return Ok(());
+        let forgotten = loop {
+            match self.engine.ledger().volume().forget(me, attested, worth) {
+                Ok(forgotten) => break forgotten,
+                Err(missing) => {
+                    if !self.look(&missing, outs)? {
+                        self.tidy.forgetting = true;
+                        return Ok(());
+                    }
+                }
             }
+        };
+        if !forgotten {
+            // Perhaps after the next fold.
+            self.tidy.folds = folds;
         }
-        self.tidy.folds = folds;
         self.tidy.forget_at = now.checked_add(self.tidy.pause);
         Ok(())
     }

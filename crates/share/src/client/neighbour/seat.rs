@@ -39,6 +39,24 @@ pub(in crate::client) enum Seat {
     Guest(Box<Joined>),
 }
 
+impl Seat {
+    /// Lets other programs use the engine, if this process has it.
+    pub(in crate::client) fn lend(
+        &self,
+        home: &Home,
+        client: &Weak<Inner>,
+        hosting: &Arc<Hosting>,
+    ) {
+        if let Seat::Guest(_) = self {
+            return;
+        }
+        let (directory, client) = (home.directory().to_owned(), Weak::clone(client));
+        if let Err(error) = host(directory, client, hosting) {
+            tracing::warn!(%error, "other programs cannot use this volume while this process runs");
+        }
+    }
+}
+
 /// Takes a seat: connects to the process that has the engine, or opens the home. Waits for a process that has the home
 /// open and does not listen, until the deadline.
 ///
@@ -101,10 +119,6 @@ pub(in crate::client) async fn keep(
     loop {
         match seat {
             Seat::Own { core, shelf, dial } => {
-                let directory = home.directory().to_owned();
-                if let Err(error) = host(directory, client, &hosting) {
-                    tracing::warn!(%error, "other programs cannot use this volume while this process runs");
-                }
                 plug.shown.view.send_replace(seen(&core));
                 let hasher = plug.hasher;
                 let driver = Driver::new(*core, plug.commands, dial, plug.shown, shelf, hasher);
@@ -116,7 +130,7 @@ pub(in crate::client) async fn keep(
                 End::Lost => {}
             },
         }
-        seat = loop {
+        let next = loop {
             let taken = take(&home, &options, &plug.offered, Instant::now() + TURN).await;
             match taken {
                 Ok(seat) => break seat,
@@ -127,6 +141,8 @@ pub(in crate::client) async fn keep(
                 Err(error) => return refuse(plug, error).await,
             }
         };
+        seat = next;
+        seat.lend(&home, &client, &hosting);
     }
 }
 

@@ -295,6 +295,33 @@ async fn program_with_too_much_under_way_is_cut_off_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn programs_beyond_the_bound_are_sent_away_and_silent_ones_too() {
+    let lab = Lab::new();
+    let (home, own) = (lab.home(1), lab.client(1));
+    own.running(soon()).await.unwrap();
+    open(&home, &own);
+    // These say nothing. Each is told the hello, and those beyond the bound not even that.
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(super::socket::connect(home.directory()).await.unwrap());
+    }
+    let (mut greeted, mut sent_away) = (0, 0);
+    for mut stream in silent {
+        use tokio::io::AsyncReadExt;
+        let mut told = Vec::new();
+        // Ends when the host has waited long enough for this program's hello.
+        let _ = stream.read_to_end(&mut told).await;
+        match told.len() {
+            0 => sent_away += 1,
+            _ => greeted += 1,
+        }
+    }
+    assert_eq!((greeted, sent_away), (32, 8));
+    let guest = guest_at(&home).await;
+    done(guest.call(create(&guest, "plan", "nine"), soon()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_protocol_is_named_and_the_first_bytes_are_checked() {
     let lab = Lab::new();
     let home = lab.home(1);

@@ -223,6 +223,32 @@ fn entries_and_marks_that_wait_are_bounded() {
 }
 
 #[test]
+fn entry_that_a_busy_server_turns_away_is_not_charged() {
+    let world = World::new();
+    let mut options = HostOptions {
+        rate: Rate {
+            per_second: 1_000_000,
+            burst: 1_000_000,
+        },
+        entry_kib: Rate {
+            per_second: 1,
+            burst: 8,
+        },
+        ..HostOptions::default()
+    };
+    options.limits.waiting = 100;
+    let (core, mut one) = begun(&world, options);
+    let entry = one.change();
+    (0..101).for_each(|mark| one.session.receive(&Request::Mark(nonce(mark))).unwrap());
+    for _ in 0..50 {
+        let again = one.session.receive(&entry);
+        assert_eq!(turned(again), Some(Turned::Busy));
+    }
+    core.pump();
+    one.session.receive(&entry).unwrap();
+}
+
+#[test]
 fn same_entry_again_and_again_does_not_make_the_server_busy() {
     let world = World::new();
     let options = HostOptions {

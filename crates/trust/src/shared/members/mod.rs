@@ -342,8 +342,14 @@ impl Members {
     }
 
     /// Takes in the decisions of an entry, which take effect later. For each entry whose outline
-    /// [`decides`](Outline::decides).
-    pub fn propose(&mut self, written: &Written, outline: &Outline, body: &Body) {
+    /// [`decides`](Outline::decides). Gives those that lapse because their author has made [`MAX_LATE`] since: position
+    /// of the entry, and number of the op.
+    pub fn propose(
+        &mut self,
+        written: &Written,
+        outline: &Outline,
+        body: &Body,
+    ) -> Vec<(u64, usize)> {
         for (number, op) in body.ops().iter().enumerate() {
             let listed = |key: &Key| outline.has(number, key);
             if self.judge(written, op, &listed) != Some(Outcome::Late) {
@@ -360,11 +366,16 @@ impl Members {
         let own = |late: &Late| late.written.device == written.device;
         let mut surplus = self.late.iter().filter(|late| own(late)).count();
         surplus = surplus.saturating_sub(MAX_LATE);
+        let mut lapsed = Vec::new();
         self.late.retain(|late| {
             let lapses = surplus > 0 && own(late);
-            surplus -= usize::from(lapses);
+            if lapses {
+                surplus -= 1;
+                lapsed.push((late.written.position, late.op));
+            }
             !lapses
         });
+        lapsed
     }
 
     /// What becomes of an op that decides, which has one change and no guards; `None` for another op.

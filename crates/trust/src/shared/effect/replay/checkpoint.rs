@@ -78,6 +78,24 @@ impl Base {
         added.fold(0, |sum: i64, (_, added)| sum.saturating_add(*added))
     }
 
+    /// Drops changes that folds have, and those of keys that have changed since.
+    pub(super) fn forget(
+        &mut self,
+        upto: impl Fn(&Principal) -> u64,
+        has_changed: impl Fn(&Key) -> bool,
+    ) {
+        self.inodes.retain(|file, (at, _)| {
+            *at >= upto(&file.principal) && !has_changed(&Key::Inode(*file))
+        });
+        self.entries.retain(|(file, name), (at, _)| {
+            *at >= upto(&file.principal) && !has_changed(&Key::Entry(*file, name.clone()))
+        });
+        self.added.retain(|file, added| {
+            *added = added.split_off(&upto(&file.principal));
+            !added.is_empty()
+        });
+    }
+
     /// The names of a directory after one of them that changed, ascending.
     pub(super) fn names(
         &self,

@@ -232,6 +232,12 @@ impl Replay {
             stay.extend(old.filter(|op| *op < cut));
             !steps.is_empty()
         });
+        let keys = &self.keys;
+        let has_changed = |key: &Key| {
+            let first = keys.get(key).and_then(|versions| versions.first());
+            first.is_some_and(|first| first.op < cut)
+        };
+        self.base.forget(|owner| upto(folds, owner), has_changed);
         stay.sort_unstable();
         let moved = self.rows.keep(cut, &stay);
         let versions = self.keys.values_mut().flatten();

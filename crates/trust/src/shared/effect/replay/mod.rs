@@ -24,6 +24,7 @@ use crate::shared::principal::{Device, FileId, Name, Principal, Target};
 use crate::tree::inode::Inode;
 
 mod checkpoint;
+mod chunks;
 mod forget;
 mod list;
 mod rests;

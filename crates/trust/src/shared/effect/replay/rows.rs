@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::chunks::Chunks;
 use crate::shared::outcome::{Outcome, Written};
 use crate::shared::principal::Device;
 
@@ -33,17 +34,10 @@ const WIDE: u16 = u16::MAX;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rows {
     base: u64,
-    rows: Vec<Packed>,
+    rows: Chunks<Packed>,
     /// Entries whose parts are too far from one another, by position.
     wide: BTreeMap<u64, Written>,
-    outcomes: Vec<Option<Outcome>>,
-}
-
-/// Makes room for one more without doubling what is there: memory is bounded by what is kept.
-fn grow<T>(list: &mut Vec<T>) {
-    if list.len() == list.capacity() {
-        list.reserve_exact((list.len() / 8).max(16));
-    }
+    outcomes: Chunks<Option<Outcome>>,
 }
 
 impl Rows {
@@ -72,7 +66,6 @@ impl Rows {
         if seen == WIDE {
             self.wide.insert(written.position, *written);
         }
-        grow(&mut self.rows);
         self.rows.push(Packed {
             position,
             device: written.device.0,
@@ -85,7 +78,6 @@ impl Rows {
 
     /// Adds an op of the last entry.
     pub(super) fn push_op(&mut self, outcome: Option<Outcome>) {
-        grow(&mut self.outcomes);
         self.outcomes.push(outcome);
     }
 
@@ -162,26 +154,25 @@ impl Rows {
                 continue;
             }
             moved.push((row.first_op, ops as u32));
-            self.outcomes.copy_within(first..end, ops);
             row.first_op = ops as u32;
-            if let Some(place) = self.rows.get_mut(rows) {
-                *place = row;
-            }
+            self.rows.set(rows, row);
             rows += 1;
-            ops += end - first;
+            for op in first..end {
+                let outcome = self.outcomes.get(op).copied().flatten();
+                self.outcomes.set(ops, outcome);
+                ops += 1;
+            }
         }
         self.rows.truncate(rows);
-        self.rows.shrink_to(rows / 8 * 9);
         self.outcomes.truncate(ops);
-        self.outcomes.shrink_to(ops / 8 * 9);
         self.rebase();
         Moved(moved)
     }
 
     /// Counts positions from the first entry that is left.
     fn rebase(&mut self) {
-        let first = self.rows.first().map_or(0, |first| first.position);
-        for row in &mut self.rows {
+        let first = self.rows.get(0).map_or(0, |first| first.position);
+        for row in self.rows.iter_mut() {
             row.position = row.position.saturating_sub(first);
         }
         self.base = self.base.saturating_add(first.into());
@@ -189,10 +180,7 @@ impl Rows {
         self.wide.retain(|position, _| {
             let behind = position.checked_sub(base);
             let behind = behind.and_then(|behind| u32::try_from(behind).ok());
-            behind.is_some_and(|behind| {
-                let place = rows.binary_search_by_key(&behind, |row| row.position);
-                place.is_ok()
-            })
+            behind.is_some_and(|behind| rows.has(&behind, |row| row.position))
         });
     }
 }
@@ -299,7 +287,8 @@ mod tests {
             rows.push(&written(position, position, position));
             rows.push_op(None);
         }
-        assert!(rows.rows.capacity() < 113_000 && rows.outcomes.capacity() < 113_000);
+        assert!(rows.rows.capacity_bytes() < 16 * 105_000);
+        assert!(rows.outcomes.capacity_bytes() < 2 * 105_000);
         assert!(rows.wide.is_empty());
     }
 }
