@@ -82,6 +82,11 @@ pub(super) async fn begin_over(
     if !closed.is_new() {
         return Ok(Begun::Replay { why: None });
     }
+    if !home.earlier_memories(epoch).is_empty() {
+        // What it wrote and this log does not have is found by looking at all of the log (decision 0052).
+        let why = "this device has work of an earlier epoch to give back".to_owned();
+        return Ok(Begun::Replay { why: Some(why) });
+    }
     let late = |lost: Lost| ClientError::Deadline {
         connection: super::Connection::Offline(lost),
     };
