@@ -26,6 +26,7 @@ use crate::home::{Home, Timekeeper};
 use crate::ledger::Ledger;
 use crate::prefixes::Recent;
 use crate::roster::Product;
+use crate::scheme::Signer;
 use crate::signed::{Signed, Source};
 
 const EVIDENCE: &str = "evidence";
@@ -101,6 +102,7 @@ impl Parts {
     pub(super) fn open(self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
         let files = Files::new(&self.policies, Arc::clone(&self.shelf));
         let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
+        let files = files.of(self.scheme.me());
         let ledger = Ledger::new(Recent::default(), files);
         let opened = Disk::open(home.directory(), deadline, ledger)?;
         let begins = home.begins().copied();

@@ -18,6 +18,7 @@ use share::volume::Roll;
 use trust::Handle;
 use trust::shared::change::Change;
 use trust::shared::decision::{Decision, Label, Role};
+use trust::shared::device::DeviceKey;
 use trust::shared::effect::Missing;
 use trust::shared::form::Heading;
 use trust::shared::genesis::Policies;
@@ -126,6 +127,7 @@ impl Net {
     ) -> Engine<Product, Files, u64> {
         let shelf = Arc::new(Shelf::new(self.shelf_bytes));
         let files = Files::new(&self.policies, shelf).unwrap();
+        let files = files.of(device(number));
         let mut durable = Durable::new(Ledger::new(Recent::default(), files));
         journal.iter().for_each(|record| durable.apply(record));
         let seed = self.seed << 16 | (number as u64) << 8 | (self.drawn & 0xff);
@@ -185,8 +187,14 @@ impl Net {
             let author = entry.signed().entry().device;
             for change in ops.iter().flat_map(|op| &op.changes) {
                 match change {
-                    Change::Lock { file: locked } if *locked == file && holder.is_none() => {
+                    Change::Lock { file: locked } | Change::Claim { file: locked }
+                        if *locked == file && holder.is_none() =>
+                    {
                         holder = Some(author);
+                    }
+                    Change::Pass { file: passed, to } if *passed == file => {
+                        let to = self.files(0).members().key(*to).unwrap();
+                        holder = holder.and(Some(DeviceKey::from(to)));
                     }
                     Change::Unlock { file: unlocked } if *unlocked == file => {
                         holder = holder.filter(|holder| *holder != author);

@@ -199,8 +199,16 @@ impl Client {
 
     fn lock(&self, at: &Spot, choice: u8) -> Option<Built> {
         let file = at.found?.file;
-        if choice.is_multiple_of(2) {
-            return Some((Call::Unlock { file }, Ok(Some(calls::unlock(file)))));
+        match choice % 8 {
+            0 => return Some((Call::Unlock { file }, Ok(Some(calls::unlock(file))))),
+            1..=3 => return Some((Call::Claim { file }, Ok(Some(calls::claim(file, None))))),
+            4..=5 => {
+                let to = u32::from(choice / 8) % DEVICES;
+                let change = calls::give_up(file, Some(Device(to)));
+                let op = Op::new(Vec::new(), vec![change]);
+                return Some((Call::Pass { file, to }, Ok(Some(op))));
+            }
+            _ => {}
         }
         // It never takes over.
         let mine = |lock: &Lock| lock.holder == Device(self.device);

@@ -10,6 +10,7 @@ mod folds;
 mod hostile;
 mod locks;
 mod posix;
+mod turns;
 mod vectors;
 mod world;
 
