@@ -58,6 +58,8 @@ pub struct Net {
     shelf_bytes: usize,
     pub fetched: u64,
     pub entries: u64,
+    /// Bodies come with deliveries, as the product's server sends them when they are short.
+    pub whole: bool,
     policies: Policies,
 }
 
@@ -94,6 +96,7 @@ impl Net {
             shelf_bytes,
             fetched: 0,
             entries: 0,
+            whole: false,
             policies,
         };
         net.start();
@@ -423,7 +426,11 @@ impl Net {
             return;
         };
         let range = delivery.leaves.start as usize..delivery.leaves.end as usize;
-        let leaves = self.stored[range].iter().map(carried);
+        let whole = self.whole;
+        let leaves = self.stored[range].iter().map(|leaf| match whole {
+            true => leaf.clone(),
+            false => carried(leaf),
+        });
         self.nodes[at].down.push_back(Reply {
             from: delivery.leaves.start,
             leaves: leaves.collect(),

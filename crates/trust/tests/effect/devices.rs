@@ -199,10 +199,15 @@ impl Client {
 
     fn lock(&self, at: &Spot, choice: u8) -> Option<Built> {
         let file = at.found?.file;
-        match choice % 8 {
-            0 => return Some((Call::Unlock { file }, Ok(Some(calls::unlock(file))))),
-            1..=3 => return Some((Call::Claim { file }, Ok(Some(calls::claim(file, None))))),
-            4..=5 => {
+        let mine = |lock: Lock| lock.holder == Device(self.device);
+        let what = match self.state.lock(&file).is_some_and(mine) {
+            true => choice % 4,
+            false => [0, 0, 1, 1, 1, 2, 3, 3][usize::from(choice) % 8],
+        };
+        match what {
+            0 => return Some((Call::Claim { file }, Ok(Some(calls::claim(file, None))))),
+            2 => return Some((Call::Unlock { file }, Ok(Some(calls::unlock(file))))),
+            3 => {
                 let to = u32::from(choice / 8) % DEVICES;
                 let change = calls::give_up(file, Some(Device(to)));
                 let op = Op::new(Vec::new(), vec![change]);

@@ -20,7 +20,7 @@ const DENIED: Outcome = Outcome::None(NoEffect::NotPermitted);
 fn with_file() -> (World, FileId) {
     let mut world = World::new();
     let new = file(EVERYBODY, 0, 1);
-    let op = world.create(&root(), "f", new, regular(""));
+    let op = world.create(&root(), "a", new, regular(""));
     assert_eq!(world.put(0, op), Outcome::Effect);
     (world, new)
 }
