@@ -65,6 +65,11 @@ for unit in contrib/systemd/*.service contrib/systemd/*.socket contrib/systemd/*
     sed "s|/usr/bin/bulla|$prefix/bin/bulla|" "$unit" >"$work/units/$(basename "$unit")"
 done
 put 644 "$root/lib/systemd/system" "$work"/units/*
+mkdir "$work/user"
+for unit in contrib/systemd/user/*.service; do
+    sed "s|/usr/bin/bulla|$prefix/bin/bulla|" "$unit" >"$work/user/$(basename "$unit")"
+done
+put 644 "$root/lib/systemd/user" "$work"/user/*
 install -d -m 755 "$root/lib/sysusers.d"
 install -m 644 contrib/systemd/bulla.sysusers "$root/lib/sysusers.d/bulla.conf"
 

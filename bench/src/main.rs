@@ -118,6 +118,8 @@ enum Command {
     CatchUp {
         /// The machine's state directory.
         state: PathBuf,
+        /// `from-checkpoint`: it begins with one.
+        how: Option<String>,
     },
 }
 
@@ -143,7 +145,9 @@ fn work(arguments: Arguments) -> Result<()> {
             run,
         } => return figures::restarted::load_server(dir, log, note, *run),
         Command::ServeShared { dir, port } => return shared::server::run(dir, *port),
-        Command::CatchUp { state } => return shared::catch_up::run(state),
+        Command::CatchUp { state, how } => {
+            return shared::catch_up::run(state, how.as_deref());
+        }
         _ => {}
     }
     let beside = std::env::current_exe()?.with_file_name("bulla");

@@ -20,6 +20,8 @@ fn seeds() -> Vec<Vec<u8>> {
         message(kind::RETRIEVE, &[1; 64]),
         message(kind::LEAVES, &[1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0]),
         message(kind::BODIES, &[1, 0, 0, 0, 0, 0, 0, 0]),
+        message(kind::CHECKPOINT, &[1; 200]),
+        message(kind::CHECKPOINTS, &[]),
         message(kind::POST, &[1; 40]),
         message(kind::TAKE, &[&[1; 17][..], &[0; 4]].concat()),
     ];

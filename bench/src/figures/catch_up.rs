@@ -4,8 +4,11 @@
 //! Then a device that was admitted and has never seen the volume starts with an empty home, in a process of its own:
 //! *catch-up* is the time until it has verified and written down the log and may write itself, *look* until it has then
 //! found the newest version of one file. Then it starts again with what it has. The server is another process.
+//!
+//! *from-checkpoint*: another new device begins with a checkpoint of all but the last 10,000 leaves, and does the same.
 
 use std::cell::OnceCell;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -21,7 +24,9 @@ use crate::shared::{catch_up, server};
 
 const BOUND: &str = "what we said";
 const UNPINNED: Placement = Placement::Unpinned;
-/// Rounds that a log is made for: each needs a device of its own.
+/// Leaves after the checkpoint.
+const TAIL: u64 = 10_000;
+/// Devices that a log is made for: each round needs two of its own.
 const READERS: u32 = 32;
 
 const CATCH_UP: Metric = Metric::time("catch-up", "s");
@@ -33,6 +38,9 @@ const RESTART: Metric = Metric::time("restart", "s");
 const MEMORY: Metric = Metric::count("memory", "bytes");
 const RESTARTED: Metric = Metric::count("restarted", "bytes of memory");
 const HOME: Metric = Metric::count("home", "bytes on disk");
+const BEGUN: Metric = Metric::time("from-checkpoint", "s");
+const BEGUN_MEMORY: Metric = Metric::count("from-checkpoint-memory", "bytes");
+const CHECKPOINT: Metric = Metric::time("checkpoint", "s to make one");
 const FILL: Metric = Metric::count("fill", "entries/s, made");
 
 /// Catching up.
@@ -42,13 +50,27 @@ pub const FIGURE: Figure = Figure {
     rounds: (3, 1),
     placements: &[UNPINNED],
     metrics: &[
-        CATCH_UP, CPU, EACH, LOOK, AGAIN, RESTART, MEMORY, RESTARTED, HOME, FILL,
+        CATCH_UP,
+        CPU,
+        EACH,
+        LOOK,
+        AGAIN,
+        RESTART,
+        MEMORY,
+        RESTARTED,
+        HOME,
+        BEGUN,
+        BEGUN_MEMORY,
+        CHECKPOINT,
+        FILL,
     ],
     reaches: &[
         reach("catch-up"),
         reach("cpu"),
         reach("restart"),
         reach("memory"),
+        reach("from-checkpoint"),
+        reach("from-checkpoint-memory"),
     ],
     derive: largest,
     line_up,
@@ -79,6 +101,8 @@ fn line_up(field: &Field) -> Result<LineUp> {
         (CPU.name, 10.0),
         (RESTART.name, 10.0),
         (MEMORY.name, f64::from(64 << 20)),
+        (BEGUN.name, 1.0),
+        (BEGUN_MEMORY.name, f64::from(64 << 20)),
     ];
     line_up.add(BOUND, Ok(move |_| Ok(bounds.clone())));
     for entries in sizes(field.scale) {
@@ -86,13 +110,10 @@ fn line_up(field: &Field) -> Result<LineUp> {
             field: field.clone(),
             entries: *entries,
             log: OnceCell::new(),
+            checkpoint: OnceCell::new(),
         });
         line_up.add(&name_of(*entries), Ok(move |round| row.measure(round)));
     }
-    line_up.missing(
-        "from a checkpoint",
-        "clients do not start from checkpoints yet",
-    );
     Ok(line_up)
 }
 
@@ -102,6 +123,8 @@ struct Row {
     entries: u64,
     /// The volume, and how many entries a second were made.
     log: OnceCell<(Volume, f64)>,
+    /// Seconds that a checkpoint took, once it is at the server.
+    checkpoint: OnceCell<f64>,
 }
 
 impl Row {
@@ -118,19 +141,26 @@ impl Row {
     }
 
     fn measure(&self, round: u32) -> Result<Vec<Reading>> {
-        ensure!(round < READERS, "a round needs a device of its own");
+        ensure!(round < READERS / 2, "a round needs a device of its own");
         let (volume, fill) = self.log()?;
         process::check_stop()?;
         let (_server, port) = server::start(&self.field, &volume.server_dir())?;
         let reader = AUTHORS + round;
         volume.home(reader, port)?;
         let state = volume.machine(reader);
-        let first = catch_up::measure(&self.field, &state)?;
+        let first = catch_up::measure(&self.field, &state, false)?;
         ensure!(first.leaves >= self.entries, "{} leaves", first.leaves);
         let home_bytes = disk_bytes(&state)?;
-        let again = catch_up::measure(&self.field, &state)?;
+        let again = catch_up::measure(&self.field, &state, false)?;
         ensure!(again.leaves >= first.leaves, "{} leaves", again.leaves);
+        let checkpoint = self.checkpoint(&state)?;
         // A log of a million entries leaves a large home.
+        std::fs::remove_dir_all(&state)?;
+        let reader = reader + READERS / 2;
+        volume.home(reader, port)?;
+        let state = volume.machine(reader);
+        let begun = catch_up::measure(&self.field, &state, true)?;
+        ensure!(begun.leaves >= first.leaves, "{} leaves", begun.leaves);
         std::fs::remove_dir_all(&state)?;
         Ok(vec![
             (CATCH_UP.name, first.running_s),
@@ -142,8 +172,20 @@ impl Row {
             (MEMORY.name, first.peak_bytes as f64),
             (RESTARTED.name, again.peak_bytes as f64),
             (HOME.name, home_bytes as f64),
+            (BEGUN.name, begun.running_s),
+            (BEGUN_MEMORY.name, begun.peak_bytes as f64),
+            (CHECKPOINT.name, checkpoint),
             (FILL.name, *fill),
         ])
+    }
+
+    /// The server has a checkpoint, of all but the tail.
+    fn checkpoint(&self, state: &Path) -> Result<f64> {
+        if let Some(took) = self.checkpoint.get() {
+            return Ok(*took);
+        }
+        let took = catch_up::checkpoint(state, TAIL.min(self.entries / 2))?;
+        Ok(*self.checkpoint.get_or_init(|| took))
     }
 }
 

@@ -6,14 +6,18 @@
 //! It must leave a file that the verifier of evidence accepts, and refuses when a byte of it is another one. *shown*: a
 //! device is then connected to the other copy. That server is honest but for the copy: it meets a note of its own that its
 //! log does not have, says so and signs nothing any more. The time includes the start of the device's client.
+//! *beacon*: the other device is a beacon and writes each [`INTERVAL`]; the server forks while the first one runs. The time
+//! is from the beacon's last entry that the first device has verified until its calls are refused.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use share::client::{Client, Compared, Connection, Phase, Status, Trouble};
+use share::client::{Client, ClientError, Compared, Connection, Phase, Status, Trouble};
+use share::files::Call;
 use share::home::Home;
+use trust::shared::device::DeviceKey;
 use trust::shared::evidence::{self, Convicted};
 
 use crate::field::Field;
@@ -27,6 +31,10 @@ const UNPINNED: Placement = Placement::Unpinned;
 /// Files that both see, and that each makes afterwards. The two logs get different lengths.
 const FILES: [(u64, u64); 2] = [(200, 20), (20, 5)];
 const MORE: u64 = 7;
+/// How often the beacon writes, and how long it may be silent.
+const INTERVAL: Duration = Duration::from_secs(1);
+const WITHIN: Duration = Duration::from_millis(1500);
+const BEACON: &str = "its interval and half of it";
 /// How often the state of a client is looked at.
 const LOOK: Duration = Duration::from_millis(1);
 /// Bytes of the evidence that are changed, one at a time.
@@ -41,11 +49,15 @@ pub const FIGURE: Figure = Figure {
     metrics: &[
         Metric::time("compare", "s"),
         Metric::time("shown", "s, with the start"),
+        Metric::time("beacon", "s, written each second"),
         Metric::count("evidence", "bytes, by compare"),
         Metric::count("one-log", "leaves"),
         Metric::count("other-log", "leaves"),
     ],
-    reaches: &[Reach::new("compare", UNPINNED, BOUND, Bound::AtMost(1.0))],
+    reaches: &[
+        Reach::new("compare", UNPINNED, BOUND, Bound::AtMost(1.0)),
+        Reach::new("beacon", UNPINNED, BEACON, Bound::AtMost(1.2)),
+    ],
     derive: nothing,
     line_up,
 };
@@ -56,7 +68,8 @@ fn line_up(field: &Field) -> Result<LineUp> {
     line_up.add(BOUND, Ok(|_| Ok(vec![("compare", 0.1)])));
     let here = field.clone();
     line_up.add(OURS, Ok(move |_| measure(&here)));
-    line_up.missing("by a beacon", "devices have no beacons yet");
+    let bound = WITHIN.as_secs_f64();
+    line_up.add(BEACON, Ok(move |_| Ok(vec![("beacon", bound)])));
     line_up.missing(
         "by neither",
         "no device can notice it, as the figure checks",
@@ -78,7 +91,71 @@ fn measure(field: &Field) -> Result<Vec<Reading>> {
     let _first = server::start_at(field, &volume.server_dir(), port)?;
     let (_second, other_port) = server::start(field, &copy)?;
     other.set_server(&format!("bulla://127.0.0.1:{other_port}"))?;
-    runtime.block_on(apart(one, &other, after, other_port))
+    let mut readings = runtime.block_on(apart(one, &other, after, other_port))?;
+    readings.push(("beacon", by_beacon(field)?));
+    Ok(readings)
+}
+
+/// Seconds from the beacon's last entry on a device's branch until the device uses nothing any more.
+fn by_beacon(field: &Field) -> Result<f64> {
+    let volume = Volume::create(&field.fresh("beacon")?)?;
+    let (server, port) = server::start(field, &volume.server_dir())?;
+    let (one, mut other) = (volume.home(FOUNDER, port)?, volume.home(1, port)?);
+    let runtime = device::runtime()?;
+    runtime.block_on(together(&one, &other, 1))?;
+    one.set_beacon(DeviceKey::from(other.device()), Some(WITHIN))?;
+    runtime.block_on(async {
+        let (first, beacon) = (device::start(&one).await?, device::start(&other).await?);
+        first.running(device::soon()).await?;
+        for n in 0..3 {
+            if n > 0 {
+                tokio::time::sleep(INTERVAL).await;
+            }
+            write_beacon(&beacon).await?;
+            device::names_of_root(&first).await?;
+        }
+        beacon.close(device::soon()).await?;
+        drop(server);
+        let copy = volume.server_dir().with_file_name("copy");
+        let mut cp = Command::new("cp");
+        process::short(cp.arg("-a").arg(volume.server_dir()).arg(&copy))?;
+        let _first = server::start_at(field, &volume.server_dir(), port)?;
+        let (_second, other_port) = server::start(field, &copy)?;
+        other.set_server(&format!("bulla://127.0.0.1:{other_port}"))?;
+        let beacon = device::start(&other).await?;
+        let writing = async {
+            loop {
+                if let Err(error) = write_beacon(&beacon).await {
+                    return error;
+                }
+                tokio::time::sleep(INTERVAL).await;
+            }
+        };
+        let age = tokio::select! {
+            failed = writing => return Err(failed),
+            age = overdue(&first) => age?,
+        };
+        first.close(device::soon()).await?;
+        beacon.close(device::soon()).await?;
+        Ok(age.as_secs_f64())
+    })
+}
+
+async fn write_beacon(client: &Client) -> Result<()> {
+    client.running(device::soon()).await?;
+    device::call(client, device::write(client, "other-0", b"x")?).await?;
+    Ok(())
+}
+
+/// Calls until the device misses its beacon. Gives how long it has missed it.
+async fn overdue(client: &Client) -> Result<Duration> {
+    loop {
+        match client.call(Call::Members, device::soon()).await {
+            Ok(_) => tokio::time::sleep(LOOK).await,
+            Err(ClientError::Overdue { age, .. }) => return Ok(age),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Both write in one log.

@@ -2,19 +2,24 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
+use share::checkpoint::Posted;
+use share::client::{Begun, Options, begin};
+use trust::shared::note::Note;
 
 use super::author::file_of;
 use super::device;
-use super::volume::{FOUNDER, home_at};
+use super::volume::{FOUNDER, home_at, key, orderer};
 use crate::field::Field;
 use crate::process;
 
 /// The subcommand that [`measure`] calls.
 pub const SUBCOMMAND: &str = "catch-up";
+/// Says that the device begins with a checkpoint.
+const BEGINS: &str = "from-checkpoint";
 
 /// What the process says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,10 +40,13 @@ pub struct Caught {
     pub peak_bytes: u64,
 }
 
-/// Runs the client of a machine in a process, once.
-pub fn measure(field: &Field, state: &Path) -> Result<Caught> {
+/// Runs the client of a machine in a process, once. `begins`: with the newest checkpoint.
+pub fn measure(field: &Field, state: &Path, begins: bool) -> Result<Caught> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(SUBCOMMAND).arg(state);
+    if begins {
+        command.arg(BEGINS);
+    }
     let (cost, peak_bytes) = process::run_watched(&mut command, field.work())?;
     let said: Caught = serde_json::from_str(cost.stdout.trim()).context("what it said")?;
     Ok(Caught {
@@ -49,10 +57,15 @@ pub fn measure(field: &Field, state: &Path) -> Result<Caught> {
 }
 
 /// What the process does.
-pub fn run(state: &Path) -> Result<()> {
+pub fn run(state: &Path, how: Option<&str>) -> Result<()> {
     let home = home_at(state)?;
     device::runtime()?.block_on(async {
         let began = Instant::now();
+        if how == Some(BEGINS) {
+            let own = key(FOUNDER).public();
+            let begun = begin(&home, &Options::default(), Some(&own), device::soon()).await?;
+            ensure!(matches!(begun, Begun::Checkpoint { .. }), "{begun:?}");
+        }
         let client = device::start(&home).await?;
         let late = Instant::now() + std::time::Duration::from_secs(3600);
         client.running(late).await?;
@@ -69,6 +82,34 @@ pub fn run(state: &Path) -> Result<()> {
         client.close(device::soon()).await?;
         println!("{}", serde_json::to_string(&said)?);
         Ok(())
+    })
+}
+
+/// Makes a checkpoint of all but the last `tail` leaves, as a device that has replayed the log, and gives it to the
+/// server. Seconds that it took to compute and store.
+pub fn checkpoint(state: &Path, tail: u64) -> Result<f64> {
+    let home = home_at(state)?;
+    device::runtime()?.block_on(async {
+        let client = device::start(&home).await?;
+        let late = Instant::now() + Duration::from_secs(3600);
+        client.running(late).await?;
+        let size = client.view().size.saturating_sub(tail);
+        let began = Instant::now();
+        let patience = Duration::from_secs(600);
+        let made = client.state_at(&home, size, true, patience, |_| ()).await?;
+        let took = began.elapsed().as_secs_f64();
+        // The orderer's note of that size is long gone: this one says the same.
+        let note = Note {
+            log: made.log,
+            time_ms: 0,
+        };
+        let posted = Posted {
+            note: note.sign(home.volume(), &orderer()),
+            signed: made.statement(home.volume()).sign(&[&key(FOUNDER)]),
+        };
+        client.post_checkpoint(&posted, device::soon()).await?;
+        client.close(device::soon()).await?;
+        Ok(took)
     })
 }
 

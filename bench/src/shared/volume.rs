@@ -63,7 +63,7 @@ impl Volume {
         let terms = Genesis::new(NAME, [1; 32], [2; 32], owner)?;
         let roles = SharedRoles {
             orderer: orderer().public(),
-            checkpointers: Threshold::none(),
+            checkpointers: Threshold::single(key(FOUNDER).public()),
             silence: Silence::Strict,
             patience_ms: PATIENCE_MS,
             founder: Some(Founder {

@@ -243,6 +243,12 @@ kinds! {
     NotMember => Refused, "an administrator admits devices with `bulla share invite VOLUME`. A device that was removed cannot come back with its old key: move its directory in the state directory away, and join again";
     /// The author of an entry stays silent.
     Unattested => Unavailable, "the device may be off, or the server hides what it says: try again when it is on. If it is lost, an administrator accepts what it wrote: `bulla share accept VOLUME DEVICE`";
+    /// A beacon is silent for too long.
+    Overdue => Unavailable, "compare with another device before you go on: `bulla share compare VOLUME`. If the beacon is off or gone, and the two agree, `bulla share beacon VOLUME DEVICE --none` ends the wait for it";
+    /// The process with the engine of a shared volume has ended in the middle of a call.
+    EngineEnded => Unavailable, "look whether the change is there before you repeat it: `bulla log VOLUME` shows what this device has written";
+    /// Another version of bulla runs the engine of a shared volume.
+    OtherBuild => Locked, "use one version for all programs: end that process when its work is done, and start it again with this one (`systemctl --user restart 'bulla-share@*'`)";
     /// No shared volume of this machine has the name.
     NoShared => NotFound, "name a shared volume by its name on this machine or by its id; `bulla share init` begins one, `bulla share join LINE` joins one";
     /// Several shared volumes of this machine have one name.
@@ -273,8 +279,16 @@ kinds! {
     Restored => Rollback, "the server was put back to an earlier state, and signs nothing more until its newest state is restored. Nothing was lost on this device; tell the operator";
     /// The server has another log than the device.
     OtherHistory => Fork, "the server says that this device's log is not its own. One of the two was shown another log: `bulla share compare` with another device finds out, and makes evidence";
+    /// The owners have begun the log again, and this device has not gone over.
+    OtherEpoch => Fork, "the owners have begun the log again after a fork: `bulla share follow VOLUME` goes over to it, or `bulla share follow VOLUME RULES` with the file of the owners if the server is another one";
+    /// The server has not accepted what the owners have signed.
+    NotAccepted => Unavailable, "this device goes on with the log that the owners let stand, and the server does not have their rules yet. Its operator stops it and runs `bulla serve REPO --accept RULES` with the file of `bulla share recover`";
+    /// The owners have signed two rules with one number.
+    OwnersFork => Fork, "the owners have signed two different rules, or somebody has their keys. Ask them which file counts, over a channel where you know them; a device follows the one that it knew first";
+    /// The directory of a server does not have the log that stands.
+    OtherStart => Fork, "this is the directory of another branch of the fork, or an older copy: accept the rules with the directory whose log the owners chose, which `bulla share recover` can choose with --at SIZE on a device that has seen it";
     /// The server signed a lie.
-    Convicted => Fork, "nothing more is written to this volume. Keep the evidence, show it to the other members (`bulla share check FILE` verifies it anywhere), and ask the owners for a new server";
+    Convicted => Fork, "nothing more is written to this volume. Keep the evidence, show it to the other members (`bulla share check FILE` verifies it anywhere), and ask an owner to go on: `bulla share recover VOLUME`";
     /// The server shows another log than the invitation names.
     OtherBeginning => Fork, "the server shows the inviter and this device two different logs. Tell the inviter: `bulla share compare` on his device";
     /// The key of this device is used elsewhere.
@@ -283,6 +297,8 @@ kinds! {
     BadPolicies => Integrity, "the policies are not those of this volume, or not the ones that the inviter knows: check the line of the invitation or the file, and who runs the server";
     /// The file with the genesis policy cannot be used.
     BadGenesis => Integrity, "name the file that `bulla share init --out GENESIS` wrote, copied whole";
+    /// The keys are not those of the volume's owners.
+    OwnerKey => WrongKey, "name the owner's key file of `bulla share init` with --owner-key FILE (`bulla key show FILE` shows its public key); several owners: repeat the flag";
     /// The key is not that of the volume's orderer.
     OrdererKey => WrongKey, "name the key file that `bulla orderer new` wrote for this volume with --orderer-key FILE; `bulla key show FILE` shows its public key";
     /// The server of a shared volume was put back.
@@ -301,6 +317,10 @@ kinds! {
     BadSeen => Integrity, "copy the whole text that `bulla share compare VOLUME` printed on the other device, of the same volume; if it is whole, the server did not sign it";
     /// The other device has seen more.
     NotSeenYet => Unavailable, "the server has not shown this device as much as the other one: try again when it answers. If it stays so, it hides something from one of the two";
+    /// There is no checkpoint.
+    NoCheckpoint => NotFound, "a checkpointer makes one with `bulla share checkpoint VOLUME`";
+    /// A checkpoint is not what this device's log comes to.
+    OtherState => Integrity, "a checkpointer has signed something wrong, or one of the two has a bug: start no device from this checkpoint (`bulla share join --replay`), and show both devices to who looks after the volume";
     /// No device has asked for admission.
     NoRequest => NotFound, "invite the device first: `bulla share invite VOLUME` prints a line for it and waits until it has asked";
     /// The doctor found a problem.
@@ -397,7 +417,7 @@ impl Failure {
     /// `error.kind` of the JSON result record: the word of the exit code, or a narrower one.
     pub fn word(&self) -> &'static str {
         match self.kind {
-            Kind::Unattested => UNATTESTED,
+            Kind::Unattested | Kind::Overdue => UNATTESTED,
             _ => self.exit().kind(),
         }
     }

@@ -15,6 +15,11 @@ pub fn ready(status: &str) {
     tell(&format!("READY=1\nSTATUS={}", one_line(status)));
 }
 
+/// Shows the manager's users how the service is.
+pub fn status(status: &str) {
+    tell(&format!("STATUS={}", one_line(status)));
+}
+
 /// Reports that the service stops.
 pub fn stopping() {
     tell("STOPPING=1");

@@ -2,6 +2,7 @@
 //! UTF-8, and may contain control sequences of terminals.
 
 use serde_json::{Map, Value};
+use trust::text::reorders;
 
 /// Escapes a name for a terminal: control characters, backslashes and bytes that are not UTF-8 become
 /// `\n`, `\\`, `\x1b`.
@@ -27,11 +28,6 @@ pub fn printable(name: &[u8]) -> String {
         }
     }
     out
-}
-
-/// Characters that change the display order of text: with them a name could look like another.
-fn reorders(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Replaces control characters in a message for a terminal. Newlines and backslashes stay.

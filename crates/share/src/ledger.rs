@@ -15,6 +15,8 @@ pub struct Ledger<S: Scheme, R> {
     authors: Rows<S::Device, Author<S::Hash, S::Incarnation>>,
     volume: R,
     note: Option<S::Note>,
+    /// Size of the log with which a checkpoint began.
+    begins: u64,
 }
 
 impl<S: Scheme, R: Clone> Clone for Ledger<S, R> {
@@ -24,6 +26,7 @@ impl<S: Scheme, R: Clone> Clone for Ledger<S, R> {
             authors: self.authors.clone(),
             volume: self.volume.clone(),
             note: self.note.clone(),
+            begins: self.begins,
         }
     }
 }
@@ -34,10 +37,10 @@ impl<S: Scheme, R> fmt::Debug for Ledger<S, R> {
     }
 }
 
-/// Everything in it follows from the log, so its size and root tell two of them apart.
+/// Everything in it follows from the log and from where it began, so size and root tell two of them apart.
 impl<S: Scheme, R> Hash for Ledger<S, R> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.log.point().hash(state);
+        (self.log.point(), self.begins).hash(state);
     }
 }
 
@@ -49,6 +52,7 @@ impl<S: Scheme, R: Roll<S>> Ledger<S, R> {
             authors: Rows::default(),
             volume,
             note: None,
+            begins: 0,
         }
     }
 
@@ -63,7 +67,29 @@ impl<S: Scheme, R: Roll<S>> Ledger<S, R> {
             authors,
             volume,
             note: None,
+            begins: 0,
         }
+    }
+
+    /// Begins with a checkpoint: a log whose end this note names, and in which every entry is attested or accepted.
+    pub fn begin(
+        log: S::Log,
+        authors: Rows<S::Device, Author<S::Hash, S::Incarnation>>,
+        volume: R,
+        note: S::Note,
+    ) -> Self {
+        Ledger {
+            begins: log.size(),
+            log,
+            authors,
+            volume,
+            note: Some(note),
+        }
+    }
+
+    /// Size of the log with which a checkpoint began; 0 without one. Checkpointers speak for the entries before.
+    pub fn begins(&self) -> u64 {
+        self.begins
     }
 
     /// The log's roots.
@@ -84,6 +110,15 @@ impl<S: Scheme, R: Roll<S>> Ledger<S, R> {
     /// The volume at the end of the log.
     pub fn volume(&self) -> &R {
         &self.volume
+    }
+
+    /// The same log with what `change` makes of the volume.
+    #[must_use]
+    pub fn with_volume(self, change: impl FnOnce(R) -> R) -> Self {
+        Ledger {
+            volume: change(self.volume),
+            ..self
+        }
     }
 
     /// A prefix that many entries will name.

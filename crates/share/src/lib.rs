@@ -24,10 +24,12 @@
 //! | [`engine`] | the client of one device |
 //! | [`orderer`] | the server, as a machine |
 //! | [`host`] | the server of a volume: the orderer and the block server over one directory |
+//! | [`checkpoint`] | the state of a log as rows that checkpointers sign, and devices that start from them |
 //! | [`rows`] | a small map by device |
 
 pub mod admission;
 pub mod blocks;
+pub mod checkpoint;
 pub mod client;
 pub mod disk;
 pub mod engine;

@@ -8,14 +8,13 @@
 use std::collections::VecDeque;
 
 use trust::history::Frontier;
+use trust::shared::checkpoint::Window;
 
 use crate::scheme::{Leaf, Log, Scheme};
 use trust::shared::form::Point;
 
-/// Leaves in a page.
-pub const PAGE: u64 = 256;
-/// Leaves after which a prefix can be named no more: 2 MiB of hashes.
-pub const WINDOW: u64 = 1 << 16;
+/// Leaves in a page; leaves after which a prefix can be named no more: 2 MiB of hashes.
+pub use trust::shared::checkpoint::{PAGE, WINDOW};
 
 /// Prefixes that are remembered: 160 KiB.
 const REMEMBERED: usize = 1 << 12;
@@ -34,8 +33,10 @@ pub struct Recent {
     leaves: VecDeque<[u8; 32]>,
     /// The log before each page that has leaves above.
     pages: VecDeque<Frontier>,
-    /// Root at the end of each full page, from the first page on.
+    /// Root at the end of each full page, from the first page on that is known.
     roots: Vec<[u8; 32]>,
+    /// Pages before that one: those before a checkpoint.
+    unknown_pages: u64,
     /// Prefixes that are asked for often, ascending. To compute one costs up to [`PAGE`] hashes.
     remembered: VecDeque<(u64, [u8; 32])>,
 }
@@ -47,6 +48,7 @@ impl Default for Recent {
             leaves: VecDeque::new(),
             pages: VecDeque::from([Frontier::new()]),
             roots: Vec::new(),
+            unknown_pages: 0,
             remembered: VecDeque::new(),
         }
     }
@@ -61,7 +63,31 @@ impl Recent {
             frontier,
             leaves: VecDeque::new(),
             roots,
+            unknown_pages: 0,
             remembered: VecDeque::new(),
+        }
+    }
+
+    /// Goes on after a log of which a checkpoint gives the end. It judges all later entries as if it had begun with the
+    /// first leaf.
+    pub(crate) fn begin(window: &Window) -> Recent {
+        let mut recent = Recent::resume(window.before.clone(), Vec::new());
+        recent.unknown_pages = window.before.size() / PAGE;
+        window.leaves.iter().for_each(|leaf| recent.append(*leaf));
+        recent
+    }
+
+    /// The end of the log, as a checkpoint gives it.
+    pub(crate) fn window(&self) -> Window {
+        let first = Window::begins(self.frontier.size());
+        let page = first.saturating_sub(self.first()) / PAGE;
+        let page = usize::try_from(page).unwrap_or(usize::MAX);
+        let skip = first.saturating_sub(self.first());
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        Window {
+            // There is a page for each multiple of its length, back to the beginning of the window.
+            before: self.pages.get(page).cloned().unwrap_or_default(),
+            leaves: self.leaves.iter().skip(skip).copied().collect(),
         }
     }
 
@@ -164,7 +190,10 @@ impl<S: Rfc6962> Log<S> for Recent {
     fn page(&self, from: u64, to: u64) -> Option<Point<[u8; 32]>> {
         let size = <Recent as Log<S>>::page_end(self, from, to);
         let root = match size < to {
-            true => *self.roots.get(usize::try_from(from / PAGE).ok()?)?,
+            true => {
+                let known = (from / PAGE).checked_sub(self.unknown_pages)?;
+                *self.roots.get(usize::try_from(known).ok()?)?
+            }
             false => self.compute(to)?,
         };
         Some(Point { size, root })
@@ -230,6 +259,47 @@ mod tests {
             Log::<Product>::remember(&mut log, Point { size, root });
         }
         assert_eq!(log.remembered.len(), REMEMBERED);
+    }
+
+    #[test]
+    fn log_that_begins_with_a_checkpoint_knows_the_same_prefixes() {
+        use crate::roster::Product;
+        for begin in [
+            0,
+            1,
+            256,
+            700,
+            WINDOW,
+            WINDOW + 255,
+            WINDOW + 256,
+            WINDOW + 900,
+        ] {
+            let mut whole = log(begin);
+            let window = whole.window();
+            assert_eq!(window.before.size(), Window::begins(begin), "{begin}");
+            let mut begun = Recent::begin(&window);
+            for at in begin..begin + 600 {
+                assert_eq!(begun.frontier, whole.frontier, "{begin}");
+                assert_eq!(begun.window(), whole.window());
+                let root = |log: &Recent, size| Log::<Product>::root_at(log, size);
+                let oldest = at.saturating_sub(WINDOW);
+                for size in [oldest, oldest + 1, oldest + 300, begin / 2, begin, at] {
+                    assert_eq!(
+                        root(&begun, size),
+                        root(&whole, size),
+                        "{begin} {at} {size}"
+                    );
+                }
+                let (from, to) = (at - at % PAGE, at);
+                let page = |log: &Recent| Log::<Product>::page(log, from, to);
+                assert_eq!(page(&begun), page(&whole));
+                begun.append(leaf(at));
+                whole.append(leaf(at));
+            }
+            if begin > WINDOW + PAGE {
+                assert_eq!(Log::<Product>::page(&begun, 0, begin), None);
+            }
+        }
     }
 
     #[test]

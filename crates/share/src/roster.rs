@@ -11,10 +11,10 @@ use trust::error::Reject;
 use trust::shared::decision::Decision;
 use trust::shared::device::DeviceKey;
 use trust::shared::genesis::Founder;
-use trust::shared::members::{FirstMembers, MAX_LATE, Members};
+use trust::shared::members::{FirstMembers, Members};
 use trust::shared::ops::{Body, Op};
 use trust::shared::outcome::{NoEffect, Written};
-use trust::shared::outline::Outline;
+use trust::shared::outline::{MAX_OPS, Outline};
 use trust::shared::principal::Device;
 use trust::volume_id::VolumeId;
 
@@ -48,8 +48,6 @@ pub struct Roster {
     members: Arc<Members>,
     /// Numbers of devices. To read a key as a point of the curve, as [`Members`] has them, costs microseconds.
     numbers: Arc<HashMap<DeviceKey, Device>>,
-    /// Entries whose decisions may wait for their author's next entry: the author, and the position.
-    proposed: Vec<(Device, u64)>,
     /// The last decisions that came to nothing when they were to count: position and number of the op, and why.
     lapsed: VecDeque<(u64, usize, NoEffect)>,
     /// Position of an entry that decides and came without its body.
@@ -67,10 +65,21 @@ impl Roster {
         Ok(Roster {
             members: Arc::new(Members::new(first)),
             numbers: Arc::new(HashMap::from([(device, Device(0))])),
-            proposed: Vec::new(),
             lapsed: VecDeque::new(),
             lost: None,
         })
+    }
+
+    /// The members that a checkpoint names.
+    pub(crate) fn resume(members: Members) -> Roster {
+        let numbers = members.keys();
+        let numbers = numbers.map(|(device, key)| (DeviceKey::from(key), device));
+        Roster {
+            numbers: Arc::new(numbers.collect()),
+            members: Arc::new(members),
+            lapsed: VecDeque::new(),
+            lost: None,
+        }
     }
 
     /// The members, at every position.
@@ -99,11 +108,8 @@ impl Roster {
     /// is the same as one that was given all.
     pub fn concerns(&self, entry: &Entry) -> bool {
         let author = self.number(entry.signed().entry().device);
-        let waits = self
-            .proposed
-            .iter()
-            .any(|(device, _)| Some(*device) == author);
-        waits || outline_of(entry).is_ok_and(|outline| outline.decides())
+        let waits = |author| self.members.waits(author);
+        author.is_some_and(waits) || outline_of(entry).is_ok_and(|outline| outline.decides())
     }
 
     /// The parts of an entry that decide what it does. None: its author was never a member.
@@ -126,8 +132,10 @@ impl Roster {
         match entry.body().map(|body| Body::decode(body)) {
             Some(Ok(body)) => {
                 let members = Arc::make_mut(&mut self.members);
-                members.propose(written, outline, &body);
-                self.note_proposal(written);
+                let lapsed = members.propose(written, outline, &body);
+                for (position, op) in lapsed {
+                    self.note_lapsed(position, op, NoEffect::TooMany);
+                }
             }
             Some(Err(Reject::Malformed { .. })) => {}
             // Decisions that a later bulla knows, or that are not here: this one cannot tell who is a member.
@@ -135,26 +143,12 @@ impl Roster {
         }
     }
 
-    /// Members keep the last decisions of an author, so its last entries are enough.
-    fn note_proposal(&mut self, written: &Written) {
-        let own = |(device, _): &(Device, u64)| *device == written.device;
-        if self.proposed.iter().filter(|row| own(row)).count() >= MAX_LATE
-            && let Some(oldest) = self.proposed.iter().position(own)
-        {
-            self.proposed.remove(oldest);
-        }
-        self.proposed.push((written.device, written.position));
-    }
-
     /// Carries out what the entry's author has decided before, and attests with the entry.
     fn carry_out(&mut self, written: &Written) {
-        let attests = written.attests();
-        let due =
-            |(device, position): &(Device, u64)| *device == written.device && *position < attests;
-        if !self.proposed.iter().any(due) {
+        // Others share the members: they are copied only where they change.
+        if !self.members.is_due(written) {
             return;
         }
-        self.proposed.retain(|proposed| !due(proposed));
         for decided in Arc::make_mut(&mut self.members).take_effect(written) {
             match (decided.result, &decided.decision) {
                 (Ok(()), Decision::AdmitDevice { device, key, .. }) => {
@@ -162,13 +156,16 @@ impl Roster {
                     numbers.insert(DeviceKey::from(key), *device);
                 }
                 (Ok(()), _) => {}
-                (Err(why), _) => {
-                    self.lapsed.push_back((decided.position, decided.op, why));
-                    if self.lapsed.len() > MAX_LATE {
-                        self.lapsed.pop_front();
-                    }
-                }
+                (Err(why), _) => self.note_lapsed(decided.position, decided.op, why),
             }
+        }
+    }
+
+    /// Those of one entry are all kept until its author is told.
+    fn note_lapsed(&mut self, position: u64, op: usize, why: NoEffect) {
+        self.lapsed.push_back((position, op, why));
+        if self.lapsed.len() > MAX_OPS {
+            self.lapsed.pop_front();
         }
     }
 }

@@ -15,12 +15,18 @@ pub enum Rule {
     Signature,
     /// Whether its author signed it is known before an entry is used.
     VerifyBeforeUse,
+    /// An entry has the epoch of its position.
+    EpochOfPosition,
+    /// The log of an epoch begins with the prefix that the owners have named.
+    BeginsWithStart,
     /// An Attest counts only on the chain that it names.
     AttestOnChain,
     /// An Attest counts only for entries of the device that signed it.
     AttestByAuthor,
 
     // What an author does.
+    /// A device signs nothing in an epoch before its log has the start of the epoch.
+    SignsFromStart,
     /// An entry's `seen` attests only as far as its `kept`.
     Kept,
     /// An Attest is signed after the floor that it names is synced.

@@ -47,7 +47,12 @@ pub trait Scheme: Clone {
     /// The prefix that a note names.
     fn noted(note: &Self::Note) -> Point<Self::Hash>;
 
-    /// Whether its author signed an entry for this volume and epoch.
+    /// The prefix with which the log of this epoch begins: the owners have named it. The first epoch's is empty.
+    fn start(&self) -> Option<Point<Self::Hash>>;
+    /// Whether an entry says the epoch that a leaf at this position has: before the start of this epoch an earlier one,
+    /// and this one from there on.
+    fn has_epoch_of(&self, at: u64, entry: &Self::Entry) -> bool;
+    /// Whether its author signed an entry for this volume, in whatever epoch.
     fn entry_is_signed(&self, entry: &Self::Entry) -> bool;
     /// Whether its device signed an Attest for this volume and epoch.
     fn attest_is_signed(&self, attest: &Self::Attest) -> bool;

@@ -14,6 +14,7 @@ use trust::key::{PublicKey, SecretKey};
 use trust::shared::attest::{Attest, SignedAttest};
 use trust::shared::device::{DeviceKey, Incarnation, KnownDevice};
 use trust::shared::entry::{self, Content, Heading, Ops, Prefix, SignedEntry, body_hash};
+use trust::shared::genesis::Policies;
 use trust::shared::mark::{self, MarkProof, MarkTree, Nonce};
 use trust::shared::note::{Note, SignedNote};
 use trust::volume_id::VolumeId;
@@ -72,6 +73,15 @@ impl Entry {
             body: Some(body),
             verified: None,
         })
+    }
+
+    /// An entry that this device has written down, with its body where it had that: nothing is compared again.
+    pub(crate) fn known(signed: SignedEntry, body: Option<Bytes>) -> Entry {
+        Entry {
+            signed: Arc::new(signed),
+            body,
+            verified: None,
+        }
     }
 
     /// The same entry, whose signature for this volume need not be verified again. `by`: who must have signed it.
@@ -136,6 +146,8 @@ pub struct Signed<C> {
     volume: VolumeId,
     epoch: u64,
     orderer: PublicKey,
+    /// Where the epochs before this one ended and it began, this one last.
+    starts: Arc<[Prefix]>,
     me: DeviceKey,
     key: SecretKey,
     source: Arc<dyn Source>,
@@ -150,6 +162,7 @@ impl<C> Clone for Signed<C> {
             volume: self.volume,
             epoch: self.epoch,
             orderer: self.orderer,
+            starts: Arc::clone(&self.starts),
             me: self.me,
             key: self.key.clone(),
             source: Arc::clone(&self.source),
@@ -179,6 +192,7 @@ impl<C> Signed<C> {
             volume,
             epoch,
             orderer,
+            starts: Arc::default(),
             me: DeviceKey::from(&key.public()),
             key,
             source,
@@ -186,6 +200,28 @@ impl<C> Signed<C> {
             keys: Arc::default(),
             codec: PhantomData,
         }
+    }
+
+    /// For the newest epoch of these policies.
+    pub fn of(policies: &Policies, key: SecretKey, source: Arc<dyn Source>) -> Self {
+        let newest = policies.newest_epoch();
+        let volume = policies.chain().volume();
+        let epochs = (1..=newest.number).filter_map(|number| policies.epoch(number));
+        Signed {
+            starts: epochs.map(|epoch| epoch.start).collect(),
+            ..Signed::new(volume, newest.number, newest.orderer, key, source)
+        }
+    }
+
+    /// The epoch of the log.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The epoch of the leaf at a position.
+    fn epoch_at(&self, at: u64) -> u64 {
+        let later = self.starts.iter().filter(|start| start.size > at).count();
+        self.epoch.saturating_sub(later as u64)
     }
 
     /// What notes say of the time from now on, unix milliseconds.
@@ -251,14 +287,21 @@ impl<C: Codec> Scheme for Signed<C> {
         note.note().prefix()
     }
 
+    fn start(&self) -> Option<Prefix> {
+        self.starts.last().copied()
+    }
+
+    fn has_epoch_of(&self, at: u64, entry: &Entry) -> bool {
+        entry.signed.entry().epoch == self.epoch_at(at)
+    }
+
     fn entry_is_signed(&self, entry: &Entry) -> bool {
-        let here = entry.signed.entry().epoch == self.epoch;
         let verified = entry.verified == Some(self.volume);
         let verify = || {
             let by = self.keys.of(Self::author(entry))?;
             entry.signed.verify_by(self.volume, &by)
         };
-        here && (verified || verify().is_ok())
+        verified || verify().is_ok()
     }
 
     fn attest_is_signed(&self, attest: &SignedAttest) -> bool {

@@ -16,6 +16,11 @@ impl Encoder {
         Encoder::default()
     }
 
+    /// Appends to these bytes.
+    pub fn onto(bytes: Vec<u8>) -> Self {
+        Encoder { out: bytes }
+    }
+
     /// The bytes so far.
     pub fn finish(self) -> Vec<u8> {
         self.out

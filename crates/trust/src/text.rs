@@ -1,5 +1,5 @@
 //! Names as text for people: lower-case base32 with a prefix and a checksum (bech32m, BIP 350). A mistyped
-//! name is refused, never looked up.
+//! name is refused, never looked up. And which characters make a name look like another.
 
 use bech32::{Bech32m, Hrp, primitives::decode::CheckedHrpstring};
 
@@ -28,6 +28,28 @@ impl Noun {
             Noun::Policy => "pol",
         }
     }
+}
+
+/// Characters that change the order of others on a screen (Unicode, *Bidi_Control*).
+pub fn reorders(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
+}
+
+/// Characters that nobody sees, or that change the order of others: with them a name looks like another one. Names that
+/// people choose have none. From Unicode's *Default_Ignorable_Code_Point*, *White_Space* and *Bidi_Control*.
+pub fn is_hidden(c: char) -> bool {
+    let is_space = c.is_whitespace() && c != ' ';
+    let is_ignored = matches!(
+        c,
+        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    );
+    c.is_control() || is_space || is_ignored || reorders(c)
 }
 
 /// Why a text is not a name.
@@ -118,5 +140,35 @@ mod tests {
             );
         }
         assert!(read(Noun::Volume, &text[..text.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn characters_that_nobody_sees_are_hidden_and_letters_are_not() {
+        for text in [
+            "\u{202e}",
+            "\u{61c}",
+            "\u{200b}",
+            "\u{200d}",
+            "\u{feff}",
+            "\u{a0}",
+            "\u{2028}",
+            "\u{e0041}",
+            "\u{ad}",
+            "\n",
+            "\u{85}",
+        ] {
+            assert!(text.chars().all(is_hidden), "{}", text.escape_unicode());
+        }
+        for text in [
+            "ada lovelace",
+            "Ådne",
+            "Ευκλείδης",
+            "محمد",
+            "山田",
+            "नमस्ते",
+            "🙂",
+        ] {
+            assert!(!text.chars().any(is_hidden), "{text}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use trust::key::PublicKey;
 use trust::shared::decision::{Label, Role};
 use trust::shared::principal::Device;
 use trust::statement::VolumeId;
+use trust::text::is_hidden;
 use wire::shared::ServerAddress;
 
 use super::publishing::{KeyNew, Passphrase, parse_key};
@@ -46,12 +47,22 @@ pub enum ShareCommand {
     Revoke(ShareRevoke),
     /// Show how far all devices agree, who is silent, and what nobody has confirmed
     Status(ShareVolume),
+    /// Run the engine of this device for all programs of this user, until SIGTERM or Ctrl-C
+    Run(ShareRun),
+    /// Require that a device writes again and again, and use nothing while it is silent
+    Beacon(ShareBeacon),
     /// Compare what two devices have seen, by a short text over any channel
     Compare(ShareCompare),
     /// Check a file of evidence: whether it convicts a server or a device, and of what
     Check(ShareCheck),
+    /// Go on after a fork: sign which log stands and who orders from then on; writes a file for the server and all members
+    Recover(ShareRecover),
+    /// Go over to the log that the owners let stand after a fork; what this device alone has comes back as copies
+    Follow(ShareFollow),
     /// Accept what a silent device wrote, as far as this device has seen it
     Accept(ShareDevice),
+    /// Sign what the log comes to, so that new devices begin there instead of replaying everything
+    Checkpoint(ShareCheckpoint),
     /// Publish the files of a shared volume as the next version of a published volume
     Export(ShareExport),
     /// Remove this device's key and memory of a shared volume from this machine
@@ -76,9 +87,14 @@ impl ShareCommand {
             ShareCommand::Grant(_) => "share grant",
             ShareCommand::Revoke(_) => "share revoke",
             ShareCommand::Status(_) => "share status",
+            ShareCommand::Run(_) => "share run",
+            ShareCommand::Beacon(_) => "share beacon",
             ShareCommand::Compare(_) => "share compare",
             ShareCommand::Check(_) => "share check",
+            ShareCommand::Recover(_) => "share recover",
+            ShareCommand::Follow(_) => "share follow",
             ShareCommand::Accept(_) => "share accept",
+            ShareCommand::Checkpoint(_) => "share checkpoint",
             ShareCommand::Export(_) => "share export",
             ShareCommand::Forget(_) => "share forget",
         }
@@ -119,7 +135,7 @@ pub struct ShareInit {
     #[arg(long, value_name = "FILE")]
     pub owner_key: PathBuf,
     /// The name of the first user, whose device this machine is
-    #[arg(long, value_name = "NAME", value_parser = parse_label)]
+    #[arg(long, value_name = "NAME", value_parser = parse_new_label)]
     pub user: Label,
     /// Use what a silent device wrote, and mark it, instead of refusing it
     #[arg(long)]
@@ -127,6 +143,14 @@ pub struct ShareInit {
     /// How long readers wait for a silent device [default: 5s]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub patience: Option<Duration>,
+    /// The public key of a checkpointer, or `this` for this machine's device; may be given several times. Checkpointers
+    /// sign what the log comes to (`bulla share checkpoint`), and new devices begin there
+    #[arg(long, value_name = "KEY", value_parser = parse_checkpointer)]
+    pub checkpointer: Vec<Checkpointer>,
+    /// How many checkpointers must sign [default: 2, or 1 of one]. With 1, a checkpoint counts only for devices whose users
+    /// name its signer's key
+    #[arg(long, value_name = "N", requires = "checkpointer")]
+    pub checkpoints_need: Option<u8>,
     /// The file to write for the server: `bulla serve REPO --accept GENESIS`
     #[arg(long, value_name = "GENESIS")]
     pub out: PathBuf,
@@ -162,9 +186,50 @@ pub struct ShareJoin {
     /// How long to wait for the admission [default: 10m]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub wait: Option<Duration>,
+    /// Replay the whole log, and believe no checkpoint
+    #[arg(long, conflicts_with = "checkpoint_by")]
+    pub replay: bool,
+    /// Believe a checkpoint that this key signed, that of another device of yours
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub checkpoint_by: Option<PublicKey>,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,
+}
+
+/// `bulla share checkpoint`.
+#[derive(Debug, Args)]
+pub struct ShareCheckpoint {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The checkpointer's key file [default: the key of this device]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Sign nothing: compare the newest checkpoint with what this device has replayed
+    #[arg(long, conflicts_with = "key")]
+    pub check: bool,
+    /// Where the key's passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// A checkpointer of a new volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checkpointer {
+    /// The device of this machine.
+    This,
+    /// Who has this key.
+    Key(PublicKey),
+}
+
+fn parse_checkpointer(text: &str) -> Result<Checkpointer, String> {
+    match text {
+        "this" => Ok(Checkpointer::This),
+        text => parse_key(text).map(Checkpointer::Key),
+    }
 }
 
 /// `bulla share device`.
@@ -231,7 +296,7 @@ pub struct ShareUserAdd {
     /// The shared volume: its name on this machine, or its id
     pub volume: String,
     /// The name of the user
-    #[arg(value_parser = parse_label)]
+    #[arg(value_parser = parse_new_label)]
     pub name: Label,
     /// The role in the group `everybody`, which owns the root directory [default: writer]
     #[arg(long, value_name = "ROLE", value_parser = parse_role)]
@@ -300,6 +365,45 @@ pub struct ShareRevoke {
     pub waiting: Waiting,
 }
 
+/// `bulla share run`.
+#[derive(Debug, Args)]
+pub struct ShareRun {
+    /// The shared volumes: their names on this machine, or their ids
+    #[arg(required = true)]
+    pub volume: Vec<String>,
+    /// Serve metrics for Prometheus over HTTP at this address
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
+    /// Make this device a beacon of the volume: write a small file again and again, after this time
+    #[arg(long, value_name = "INTERVAL", value_parser = parse_duration, requires = "write")]
+    pub beacon: Option<Duration>,
+    /// The file in the volume that a beacon writes. It is created if it does not exist
+    #[arg(long, value_name = "FILE", requires = "beacon")]
+    pub write: Option<OsString>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share beacon`.
+#[derive(Debug, Args)]
+pub struct ShareBeacon {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The device: its number or its key; `bulla share device list VOLUME` shows them
+    #[arg(value_parser = parse_device)]
+    pub device: DeviceName,
+    /// How long it may be silent: longer than its interval, and the time that a message takes
+    #[arg(long, value_name = "D", value_parser = parse_duration, required_unless_present = "none")]
+    pub within: Option<Duration>,
+    /// Do not require it any more
+    #[arg(long, conflicts_with = "within")]
+    pub none: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
 /// `bulla share compare`.
 #[derive(Debug, Args)]
 pub struct ShareCompare {
@@ -307,6 +411,52 @@ pub struct ShareCompare {
     pub volume: String,
     /// A file with the text that this command printed on the other device, or `-` for stdin [default: print the text]
     pub seen: Option<PathBuf>,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share recover`.
+#[derive(Debug, Args)]
+pub struct ShareRecover {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The owner's key file, that of `bulla share init`; repeat it if the rules demand several owners
+    #[arg(long, value_name = "FILE", required = true)]
+    pub owner_key: Vec<PathBuf>,
+    /// How many entries and marks of this device's log stand [default: all that it has seen]
+    #[arg(long, value_name = "SIZE")]
+    pub at: Option<u64>,
+    /// The public key of another server, which orders from then on [default: the same key]
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub orderer: Option<PublicKey>,
+    /// Where devices find the server from then on: bulla://host[:port] [default: where it was]
+    #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
+    pub server: Option<ServerAddress>,
+    /// A text of `bulla share compare` on another device: tells whether that device has seen the log of this one; repeat it
+    #[arg(long, value_name = "FILE")]
+    pub seen: Vec<PathBuf>,
+    /// The file to write, for `bulla serve REPO --accept RULES` and `bulla share follow VOLUME RULES`
+    #[arg(long, value_name = "RULES")]
+    pub out: PathBuf,
+    /// Where the owner key's passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: Passphrase,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share follow`.
+#[derive(Debug, Args)]
+pub struct ShareFollow {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The file that `bulla share recover` wrote [default: ask the server]
+    pub rules: Option<PathBuf>,
+    /// Where the server is now: bulla://host[:port]
+    #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
+    pub server: Option<ServerAddress>,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,
@@ -441,6 +591,19 @@ fn parse_label(text: &str) -> Result<Label, String> {
     Label::new(text).map_err(|e| format!("`{text}`: {e}"))
 }
 
+/// A name that somebody gives now. One that is there already may have been given by another program.
+pub fn parse_new_label(text: &str) -> Result<Label, String> {
+    let label = parse_label(text)?;
+    if text.chars().any(is_hidden) {
+        let shown: String = text.escape_unicode().collect();
+        return Err(format!("`{shown}` has a character that nobody sees"));
+    }
+    match text.trim() == text {
+        true => Ok(label),
+        false => Err(format!("`{text}` begins or ends with a space")),
+    }
+}
+
 /// A role by its word.
 pub fn parse_role(text: &str) -> Result<Role, String> {
     match text {
@@ -471,6 +634,16 @@ mod tests {
         for wrong in ["", "-1", "4294967296", "key1", "ada"] {
             assert!(parse_device(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn new_name_looks_like_no_other() {
+        assert!(parse_new_label("Ada Lovelace").is_ok());
+        for wrong in ["", "ada\u{200b}", "\u{202e}ada", " ada", "ada ", "a\tb"] {
+            assert!(parse_new_label(wrong).is_err(), "{wrong}");
+        }
+        // One that is there can be named, to remove it.
+        assert!(parse_label("ada\u{200b}").is_ok());
     }
 
     #[test]

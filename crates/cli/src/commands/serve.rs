@@ -10,7 +10,7 @@ use ::serve::net::{Limits, Listen};
 use replica::note::ReplicaNote;
 use serde_json::json;
 use store::repository::Repository;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::activation::Passed;
 use crate::address::listen_address;
@@ -48,6 +48,8 @@ pub fn run(args: &Serve, global: &Global, config: &Config, output: &mut Output) 
             Some(shared) => Some(shared.listen(args, std::mem::take(&mut places.shared))?),
             None => places.refuse_shared().map(|()| None)?,
         };
+        // Who reads that it serves may stop it at once.
+        let signals = Signals::listen()?;
         let mut answering = Vec::new();
         for listening in places.metrics {
             announce_metrics(output, listening.local)?;
@@ -70,7 +72,7 @@ pub fn run(args: &Serve, global: &Global, config: &Config, output: &mut Output) 
             count += shared.announce(output)?;
         }
         output.flush()?;
-        serve(server, shared, count).await?;
+        serve(server, shared, signals, count).await;
         drop(answering);
         Ok::<_, Failure>(())
     })?;
@@ -209,12 +211,36 @@ fn refuse_both(flag: Option<&str>, name: &str) -> Outcome<()> {
     Err(Failure::new(Kind::Usage, what).with_hint(hint))
 }
 
+/// The signals of a server, from now on.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> Outcome<Signals> {
+        let on = |kind| signal(kind).map_err(|e| Failure::io("cannot listen for signals", &e));
+        Ok(Signals {
+            interrupt: on(SignalKind::interrupt())?,
+            terminate: on(SignalKind::terminate())?,
+            hangup: on(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// Serves until SIGTERM or SIGINT; SIGHUP looks for new versions at once.
-async fn serve(server: Option<Server>, shared: Option<Listening>, volumes: usize) -> Outcome<()> {
-    let failed = |e| Failure::io("cannot listen for signals", &e);
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+async fn serve(
+    server: Option<Server>,
+    shared: Option<Listening>,
+    signals: Signals,
+    volumes: usize,
+) {
+    let Signals {
+        mut interrupt,
+        mut terminate,
+        mut hangup,
+    } = signals;
     let refresher = server.as_ref().map(Server::refresher);
     let again = tokio::spawn(async move {
         while hangup.recv().await.is_some() {
@@ -250,7 +276,6 @@ async fn serve(server: Option<Server>, shared: Option<Listening>, volumes: usize
     tokio::join!(published, ordered);
     ending.abort();
     again.abort();
-    Ok(())
 }
 
 fn claimed(repository: &Repository) -> Outcome<String> {
@@ -272,7 +297,7 @@ fn claimed(repository: &Repository) -> Outcome<String> {
 }
 
 /// Prints the address of the metrics.
-fn announce_metrics(output: &mut Output, local: SocketAddr) -> Outcome<()> {
+pub fn announce_metrics(output: &mut Output, local: SocketAddr) -> Outcome<()> {
     if output.json() {
         let record = json!({"address": local.to_string()});
         return output.record("metrics", fields(record));

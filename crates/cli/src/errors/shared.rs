@@ -47,6 +47,8 @@ fn home_kind(error: &HomeError) -> Kind {
         HomeError::Exists { .. } | HomeError::NameTaken { .. } => Kind::Exists,
         HomeError::BadName { .. } | HomeError::BadServer(_) => Kind::Usage,
         HomeError::Ambiguous { .. } => Kind::SameName,
+        HomeError::OtherPolicies => Kind::OwnersFork,
+        HomeError::GivesUp { .. } => Kind::BadPolicies,
         HomeError::Policies(why) => policy_kind(why),
     }
 }
@@ -78,6 +80,8 @@ fn connection_kind(connection: &Connection) -> Kind {
             Trouble::NotMember => Kind::NotMember,
             Trouble::Restored => Kind::Restored,
             Trouble::OtherLog => Kind::OtherHistory,
+            Trouble::NotAccepted => Kind::NotAccepted,
+            Trouble::Successor | Trouble::OtherEpoch => Kind::OtherEpoch,
             Trouble::Unfit => Kind::Integrity,
         },
     }
@@ -90,8 +94,13 @@ fn client_kind(error: &ClientError) -> Kind {
         ClientError::Deadline { connection } => connection_kind(connection),
         ClientError::Busy => Kind::Unavailable,
         ClientError::Stopped(stopped) => stopped_kind(stopped),
+        ClientError::GoneOver => Kind::OtherEpoch,
         ClientError::Closed => Kind::Defect,
         ClientError::Unsupported(_) => Kind::Newer,
+        ClientError::Interrupted => Kind::EngineEnded,
+        ClientError::OtherBuild { .. } => Kind::OtherBuild,
+        ClientError::EngineElsewhere { .. } => Kind::StateLocked,
+        ClientError::Overdue { .. } => Kind::Overdue,
     }
 }
 
@@ -105,6 +114,7 @@ fn link_kind(error: &LinkError) -> Kind {
             wire::shared::NO_VOLUME => Kind::NoVolume,
             wire::shared::NOT_MEMBER | wire::shared::GUEST => Kind::NotMember,
             wire::shared::OTHER_LOG => Kind::OtherHistory,
+            wire::shared::OTHER_EPOCH => Kind::OtherEpoch,
             wire::shared::RESTORED => Kind::Restored,
             wire::shared::QUOTA | wire::shared::FULL => Kind::DiskFull,
             _ => Kind::Unavailable,
@@ -134,7 +144,8 @@ fn host_kind(error: &HostError) -> Kind {
             Kind::Newer => Kind::Newer,
             _ => Kind::BadGenesis,
         },
-        HostError::Epoch { .. } => Kind::Newer,
+        HostError::OtherPolicies { .. } => Kind::OwnersFork,
+        HostError::OtherStart { .. } => Kind::OtherStart,
         HostError::Restored { .. } => Kind::ServerRestored,
         HostError::Blocks(_) => Kind::ServerDisk,
         HostError::Turned(_)
@@ -142,6 +153,7 @@ fn host_kind(error: &HostError) -> Kind {
         | HostError::Superseded
         | HostError::NoLeaf { .. }
         | HostError::Mailbox(_)
+        | HostError::Checkpoint(_)
         | HostError::Stopped => Kind::Defect,
     }
 }

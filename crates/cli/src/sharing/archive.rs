@@ -26,12 +26,12 @@ pub enum What<'a> {
     BlockDevice(u32, u32),
 }
 
-/// A member without its content.
+/// What the stream says of a member before its content.
 #[derive(Debug, Clone, Copy)]
 pub struct Member<'a> {
     /// Its path.
     pub path: &'a [u8],
-    /// What it is.
+    /// Its kind, with the length of the content or the target of the link.
     pub what: What<'a>,
     /// Permission bits.
     pub mode: u16,

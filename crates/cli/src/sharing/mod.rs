@@ -4,6 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | here | names, random numbers, keys of devices |
+//! | `recovery` | going over to the log that stands after a fork |
 //! | `session` | a volume that a command has opened |
 //! | `archive` | members of a tar stream |
 //! | `members` | users, groups and devices by the names that people use |
@@ -26,6 +27,7 @@ pub mod archive;
 pub mod members;
 pub mod past;
 pub mod places;
+pub mod recovery;
 pub mod session;
 pub mod upload;
 pub mod walk;

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::share::client::{Client, ClientError, Connection, Options, Phase, Sink, Stopped, Trouble};
+use ::share::client::{
+    Answered, Client, ClientError, Connection, NewFile, Phase, Sink, Stopped, Trouble,
+};
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
@@ -19,6 +21,7 @@ use trust::shared::principal::{FileId, Name, Principal};
 
 use super::members::Membership;
 use super::places::{self, Address};
+use super::recovery::{self, Recovered};
 use crate::args::Waiting;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -38,6 +41,7 @@ pub struct Shared {
     home: Home,
     client: Client,
     deadline: Duration,
+    recovered: Recovered,
     /// Size of the prefix of the log whose files are read. None: the newest.
     pub(super) past: Option<u64>,
     /// An answer rests on what a silent device wrote.
@@ -78,7 +82,7 @@ impl Shared {
         config: &Config,
         home: Home,
         deadline: Option<Duration>,
-        wait: impl AsyncFnOnce(&Client, Instant) -> Outcome<()>,
+        wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
     ) -> Outcome<Shared> {
         let deadline = match deadline {
             Some(deadline) => deadline,
@@ -86,16 +90,14 @@ impl Shared {
         };
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
-        let client = session::run(&runtime, async {
-            let client = Client::start(&home, Options::default(), until).await?;
-            wait(&client, until).await?;
-            Ok(client)
-        })?;
+        let opening = recovery::open(&home, until, deadline, wait);
+        let (client, recovered) = session::run(&runtime, opening)?;
         Ok(Shared {
             runtime,
             home,
             client,
             deadline,
+            recovered,
             past: None,
             is_marked: AtomicBool::new(false),
             has_written: AtomicBool::new(false),
@@ -109,6 +111,7 @@ impl Shared {
 
     /// Ends the work: other devices can use what this one has written.
     pub fn close<T>(self, outcome: Outcome<T>, output: &mut Output) -> Outcome<T> {
+        self.recovered.tell(output);
         if self.is_marked.load(Ordering::Relaxed) {
             output.unattested();
         }
@@ -146,6 +149,11 @@ impl Shared {
             }
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// What became of this device while it was opened.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
     }
 
     /// The home.
@@ -193,6 +201,11 @@ impl Shared {
             Some(_) if call.only_reads() => self.client.look(call, self.until()).await?,
             _ => self.client.call(call, self.until()).await?,
         };
+        self.used(answered).await
+    }
+
+    /// Notes what an answer rests on.
+    async fn used(&self, answered: Answered) -> Outcome<Answer> {
         if !answered.marked.entries().is_empty() {
             self.is_marked.store(true, Ordering::Relaxed);
         }
@@ -228,13 +241,9 @@ impl Shared {
 
     /// Makes a call that changes something. `about` names what it is about, for failures.
     pub async fn change(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<()> {
-        self.changed(call, about).await.map(drop)
-    }
-
-    async fn changed(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<Answer> {
         self.has_written.store(true, Ordering::Relaxed);
         match self.call(call).await? {
-            done @ (Answer::Done(_) | Answer::Settled) => Ok(done),
+            Answer::Done(_) | Answer::Settled => Ok(()),
             Answer::Refused(why) => Err(refused(&why, &about())),
             _ => Err(defect()),
         }
@@ -306,15 +315,17 @@ impl Shared {
         owner: Option<Principal>,
         replace: bool,
     ) -> Outcome<FileId> {
-        let call = Call::Create {
+        self.has_written.store(true, Ordering::Relaxed);
+        let file = NewFile {
             place: at.name.clone(),
-            number: self.client.new_number()?,
-            inode: Box::new(inode),
+            inode,
             owner,
             replace,
         };
-        match self.changed(call, &|| at.shown()).await? {
+        let answered = self.client.create(file, self.until()).await?;
+        match self.used(answered).await? {
             Answer::Done(file) => Ok(file),
+            Answer::Refused(why) => Err(refused(&why, &at.shown())),
             _ => Err(defect()),
         }
     }
@@ -377,10 +388,12 @@ async fn reached(client: &Client, until: Instant) -> Outcome<()> {
         let hopeless = match (&view.phase, &view.connection) {
             (Phase::Running, _) | (Phase::Stopped(Stopped::Convicted { .. }), _) => return Ok(()),
             (Phase::Stopped(why), _) => return Err(ClientError::from(why.clone()).into()),
-            (_, Connection::Offline(lost)) => !matches!(
-                lost.trouble,
-                Trouble::Unreachable | Trouble::Refused | Trouble::Unfit
-            ),
+            (_, Connection::Offline(lost)) => match lost.trouble {
+                Trouble::Unreachable | Trouble::Refused | Trouble::Unfit => false,
+                // The process that runs the engine goes over.
+                Trouble::Successor => view.process.is_none(),
+                _ => true,
+            },
             _ => false,
         };
         if hopeless || Instant::now() >= until {
@@ -402,7 +415,7 @@ pub fn now() -> Mtime {
 }
 
 /// The failure for a call that had no effect on what `about` names.
-pub(super) fn refused(why: &Refused, about: &str) -> Failure {
+pub fn refused(why: &Refused, about: &str) -> Failure {
     let kind = match why {
         Refused::NotFound => Kind::NotFound,
         Refused::NotPermitted => Kind::NoPermission,

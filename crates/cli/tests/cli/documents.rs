@@ -225,6 +225,11 @@ fn the_command_lines_about_protected_devices_run() {
 }
 
 #[test]
+fn the_command_lines_about_a_fork_of_a_shared_volume_run() {
+    run("docs/operations/shared-forks.md", 7);
+}
+
+#[test]
 fn the_command_lines_about_shared_volumes_run() {
     run("docs/operations/shared-volumes.md", 9);
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::shared_lab::{self, Orderer};
-use crate::support::{Home, Mounted, skipped};
+use crate::support::{Home, Mounted, skipped, wait_until};
 use serde_json::Value;
 
 /// A metric: its type, the names of its labels, and the values of those whose values are listed.
@@ -178,6 +178,23 @@ fn shared_server() -> ((Orderer, Daemon), String) {
     ((orderer, daemon), at)
 }
 
+/// An engine of a shared volume that stays, with a beacon, and where its metrics are.
+fn engine() -> ((Orderer, Home, Daemon), String) {
+    let (orderer, ada) = shared_lab::founded(&[]);
+    let _laptop = shared_lab::joined(&ada, "ada");
+    ada.run(&["share", "beacon", "notes", "1", "--within", "1h"])
+        .ends(0);
+    let run = [&["--json", "share", "run", "notes"][..], &ANY_PORT].concat();
+    let (daemon, told) = start(&ada, &run, 2);
+    assert_eq!(told[0]["type"], "metrics");
+    let at = told[0]["address"].as_str().unwrap().to_owned();
+    // The first look at the engine is made at its start.
+    wait_until("the engine is seen", || {
+        get(&at).contains("bulla_share_beacon_overdue{")
+    });
+    ((orderer, ada, daemon), at)
+}
+
 #[test]
 fn document_and_daemons_have_the_same_metrics() {
     if !Path::new("/dev/fuse").exists() {
@@ -227,7 +244,10 @@ fn document_and_daemons_have_the_same_metrics() {
     let (of_shared, _) = read(&get(&of_shared));
     let (of_mount, mounted) = read(&get(of_mount));
     let (of_device, _) = read(&get(&of_device));
+    let (_engine, of_engine) = engine();
+    let (of_engine, _) = read(&get(&of_engine));
     let others = of_mount.into_iter().chain(of_device).chain(of_shared);
+    let others = others.chain(of_engine);
     for (name, metric) in others {
         if name != "bulla_build_info" {
             assert!(

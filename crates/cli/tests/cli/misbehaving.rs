@@ -133,7 +133,7 @@ impl Mirrors<'_> {
         let asked = |told: &Value, at: usize| told["mirrors"][at]["requests"].as_u64().unwrap();
         let told = status(self.home);
         let since = |at: usize| asked(&told, at) - asked(before, at);
-        // Nobody is asked for what was fetched ahead: then the one that was asked most before counts.
+        // What was fetched ahead needs no request. If no mirror got one, the mirror with the most requests in all fails.
         let near = self.good.iter().copied();
         let busiest = near.max_by_key(|at| (since(*at), asked(&told, *at)));
         let busiest = busiest.unwrap();

@@ -288,6 +288,14 @@ fn status_without_the_server_is_what_this_device_knows() {
     let shown = ada.run(&["share", "status", "notes"]).ends(0);
     assert!(shown.out.contains(&format!("as of     {as_of}\n")));
     assert!(shown.out.contains("no connection"), "{}", shown.out);
+    // Two people can compare without the server, too.
+    let text = ada.run(&["share", "compare", "notes"]).ends(0).out;
+    std::fs::write(laptop.path("seen"), text).unwrap();
+    let compared = laptop.run(&["share", "compare", "notes", "seen", "--deadline", "1s"]);
+    assert!(matches!(compared.code, 0 | 30), "{}", compared.err);
+    let text = laptop.run(&["share", "compare", "notes"]).ends(0).out;
+    std::fs::write(ada.path("seen"), text).unwrap();
+    ada.run(&["share", "compare", "notes", "seen"]).ends(0);
     // What is worse than a server that is away is what the command ends with.
     orderer.start();
     ada.run(&["share", "device", "remove", "notes", "1"])

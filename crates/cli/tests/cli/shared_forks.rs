@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::shared_lab::{Orderer, founded, joined};
 use crate::support::{Home, Ran};
 
-fn put(home: &Home, name: &str, content: &str) {
+pub fn put(home: &Home, name: &str, content: &str) {
     std::fs::write(home.path(name), content).unwrap();
     home.run(&["put", name, "notes"]).ends(0);
 }
 
-fn read(home: &Home, name: &str) -> String {
+pub fn read(home: &Home, name: &str) -> String {
     home.run(&["cat", "notes", name]).ends(0).out
 }
 
@@ -24,7 +24,7 @@ fn own_key(home: &Home) -> String {
 }
 
 /// The kind of the error of a command that fails.
-fn kind(ran: &Ran) -> String {
+pub fn kind(ran: &Ran) -> String {
     ran.field("error")["kind"].as_str().unwrap().to_owned()
 }
 
@@ -37,7 +37,7 @@ fn evidence_of(home: &Home) -> PathBuf {
 }
 
 /// A volume whose server shows ada one log and the laptop another one.
-fn forked() -> (Orderer, Home, Home) {
+pub fn forked() -> (Orderer, Home, Home) {
     let (mut orderer, ada) = founded(&[]);
     let laptop = joined(&ada, "ada");
     put(&ada, "before", "both know this\n");
@@ -49,7 +49,7 @@ fn forked() -> (Orderer, Home, Home) {
 }
 
 /// Compares what the first has seen with what the second has seen, where there is a fork; returns the evidence.
-fn compared(first: &Home, second: &Home) -> PathBuf {
+pub fn compared(first: &Home, second: &Home) -> PathBuf {
     let text = first.run(&["share", "compare", "notes"]).ends(0).out;
     std::fs::write(second.path("seen"), text).unwrap();
     // A note of a longer log than one's own proves nothing: the second log gets longer.

@@ -115,16 +115,7 @@ fn log_hides_names_from_who_may_not_read_them() {
         .ends(23);
     bob.run(&["key", "new", "--out", "publisher", "--no-passphrase"])
         .ends(0);
-    let export = [
-        "--json",
-        "share",
-        "export",
-        "notes",
-        "repo",
-        "--key",
-        "publisher",
-    ];
-    let exported = bob.run(&export).ends(3);
+    let exported = export(&bob, &[]).ends(3);
     assert_eq!(exported.records("skipped").len(), 1);
 }
 
@@ -204,8 +195,8 @@ fn origin(home: &Home, source: &str) -> String {
     line.expect("no origin").to_owned()
 }
 
-/// Exports ada's volume into `repo`.
-fn export(ada: &Home, args: &[&str]) -> Ran {
+/// Exports the volume into `repo`.
+fn export(home: &Home, args: &[&str]) -> Ran {
     let export = [
         "--json",
         "share",
@@ -215,7 +206,7 @@ fn export(ada: &Home, args: &[&str]) -> Ran {
         "--key",
         "publisher",
     ];
-    ada.run(&[&export, args].concat())
+    home.run(&[&export, args].concat())
 }
 
 /// A volume with a tree, and a key to publish it. Gives the number of the newest entry too.

@@ -24,16 +24,22 @@ fn invite(ada: &Home) -> (Talk, String) {
     (inviting, line)
 }
 
-#[test]
-fn join_that_was_killed_goes_on_with_the_same_words_and_key() {
-    let (_orderer, ada) = founded(&[]);
-    let (inviting, line) = invite(&ada);
+/// An invitation of ada's volume, and a laptop that is killed when it has shown its words.
+fn killed_join(ada: &Home) -> (Home, String, String) {
+    let (inviting, line) = invite(ada);
     let laptop = Home::new();
     let mut killed = join(&laptop, &line);
     let words = killed.record("words", "words");
     killed.child.kill().unwrap();
     killed.child.wait().unwrap();
     inviting.end().ends(0);
+    (laptop, line, words)
+}
+
+#[test]
+fn join_that_was_killed_goes_on_with_the_same_words_and_key() {
+    let (_orderer, ada) = founded(&[]);
+    let (laptop, line, words) = killed_join(&ada);
 
     let mut again = join(&laptop, &line);
     assert_eq!(again.record("words", "words"), words);
@@ -51,13 +57,7 @@ fn join_that_was_killed_goes_on_with_the_same_words_and_key() {
 #[test]
 fn join_that_was_killed_after_its_admission_needs_no_words() {
     let (_orderer, ada) = founded(&[]);
-    let (inviting, line) = invite(&ada);
-    let laptop = Home::new();
-    let mut killed = join(&laptop, &line);
-    let words = killed.record("words", "words");
-    killed.child.kill().unwrap();
-    killed.child.wait().unwrap();
-    inviting.end().ends(0);
+    let (laptop, line, words) = killed_join(&ada);
     ada.run(&["share", "device", "add", "notes", &words, "--user", "ada"])
         .ends(0);
     join(&laptop, &line).end().ends(0);
@@ -69,15 +69,7 @@ fn forgotten_volume_is_gone_from_this_machine_alone() {
     let (orderer, ada) = founded(&[]);
     std::fs::write(ada.path("a"), b"hello\n").unwrap();
     ada.run(&["put", "a", "notes"]).ends(0);
-    let (inviting, line) = invite(&ada);
-    let laptop = Home::new();
-    let mut joining = join(&laptop, &line);
-    let words = joining.record("words", "words");
-    inviting.end().ends(0);
-    ada.run(&["share", "device", "add", "notes", &words, "--user", "ada"])
-        .ends(0);
-    joining.end().ends(0);
-
+    let laptop = joined(&ada, "ada");
     let asked = laptop.run(&["share", "forget", "notes"]).ends(2);
     assert!(asked.err.contains("nothing was removed"), "{}", asked.err);
     laptop.run(&["cat", "notes", "a"]).ends(0);

@@ -115,7 +115,7 @@ impl Orderer {
             let stop = format!("kill -TERM {}", child.id());
             let told = Command::new("sh").args(["-c", &stop]).status();
             assert!(told.unwrap().success());
-            child.wait().unwrap();
+            assert!(child.wait().unwrap().success());
         }
     }
 
@@ -250,10 +250,16 @@ pub struct Admission {
 
 impl Admission {
     pub fn begin(admin: &Home, joiner: &Home) -> Admission {
+        Admission::begin_with(admin, joiner, &[])
+    }
+
+    /// The joiner's command has these flags.
+    pub fn begin_with(admin: &Home, joiner: &Home, flags: &[&str]) -> Admission {
         let invite = ["--json", "share", "invite", "notes", "--wait", "60s"];
         let mut inviting = Talk::begin(&mut admin.command(&invite));
         let line = inviting.record("invitation", "line");
-        let mut command = joiner.command(&["--json", "share", "join", "-", "--wait", "60s"]);
+        let join = ["--json", "share", "join", "-", "--wait", "60s"];
+        let mut command = joiner.command(&[&join, flags].concat());
         let mut joining = Talk::begin(command.stdin(Stdio::piped()));
         let mut stdin = joining.child.stdin.take().unwrap();
         stdin.write_all(line.as_bytes()).unwrap();

@@ -352,3 +352,30 @@ fn unit_of_a_device_attaches_it_until_it_is_stopped() {
     assert_eq!(service.wait().unwrap().code(), Some(0));
     assert!(!home.path("nbd").exists());
 }
+
+/// The unit for a user's own manager: systemd understands it, and what it starts runs.
+#[test]
+fn unit_of_a_user_runs_the_engine_of_a_device() {
+    let (_orderer, ada) = shared_lab::founded(&[]);
+    let directory = ada.path("units");
+    fs::create_dir(&directory).unwrap();
+    let text = fs::read_to_string(contrib().join("user/bulla-share@.service")).unwrap();
+    let text = text.replace("/usr/bin/bulla", env!("CARGO_BIN_EXE_bulla"));
+    let unit = directory.join("bulla-share@notes.service");
+    fs::write(&unit, &text).unwrap();
+    if let Some(mut command) = analyze() {
+        command.env("SYSTEMD_UNIT_PATH", format!("{}:", directory.display()));
+        command.args(["--user", "verify", "--man=no"]).arg(&unit);
+        let told = Ran::of(command.output().unwrap());
+        let about_us = told.err.lines().filter(|line| line.contains("bulla-share"));
+        assert_eq!(about_us.collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+    let variables = HashMap::from([("SHARE_OPTIONS", "--json".to_owned())]);
+    fs::write(&unit, text.replace("%i", "notes")).unwrap();
+    let mut talk = shared_lab::Talk::begin(&mut command_of(&unit, &ada, &variables));
+    assert_eq!(talk.record("running", "name"), "notes");
+    ada.run(&["mkdir", "notes", "trips"]).ends(0);
+    let stop = format!("kill -TERM {}", talk.child.id());
+    Ran::of(Command::new("sh").args(["-c", &stop]).output().unwrap()).ends(0);
+    talk.end().ends(0);
+}

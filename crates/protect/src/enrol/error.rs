@@ -26,7 +26,7 @@ pub enum EnrolError {
         /// Bytes of its device.
         found: u64,
     },
-    /// Something lies on the log's device.
+    /// The log's device is not empty.
     #[error("the log's device {}", shown(found))]
     Occupied {
         /// What it is.

@@ -200,6 +200,7 @@ impl<S: Service> Connection<S> {
             peer: self.peer,
             flags,
             exporter: self.exporter.take(),
+            hints: &mut self.hints,
             mail: &mut self.mail,
             account: &self.account,
         }));
@@ -366,6 +367,10 @@ impl<S: Service> Connection<S> {
         if self.mail.in_flight > 0 {
             let until = self.last_active.max(self.last_heard) + limits.answer_timeout;
             return (until, End::Unanswered);
+        }
+        if self.hints.entering {
+            let until = self.last_heard + limits.hello_timeout;
+            return (until, End::TooSlow("does not say who it is"));
         }
         let until = if self.hints.watching {
             self.last_heard + limits.watch_timeout

@@ -73,6 +73,7 @@ pub struct Opening<'a> {
     pub(crate) peer: Peer,
     pub(crate) flags: u16,
     pub(crate) exporter: Option<Exporter>,
+    pub(crate) hints: &'a mut Hints,
     pub(crate) mail: &'a mut Mail,
     pub(crate) account: &'a Arc<Account>,
 }
@@ -91,6 +92,11 @@ impl Opening<'_> {
     /// What only the two ends of the connection's TLS session know. `None` without TLS.
     pub fn exporter(&self) -> Option<Exporter> {
         self.exporter
+    }
+
+    /// Says that the client must say who it is: until [`Responder::entered`] it has the time that it had for its hello.
+    pub fn must_enter(&mut self) {
+        self.hints.entering = true;
     }
 
     /// A way to push messages to this connection.
@@ -139,6 +145,11 @@ impl Responder<'_> {
         self.account
     }
 
+    /// Says that the client has said who it is ([`Opening::must_enter`]).
+    pub fn entered(&mut self) {
+        self.hints.entering = false;
+    }
+
     /// Says whether the client now watches, which means that it waits for pushes:
     /// [`Limits::watch_timeout`](crate::net::Limits::watch_timeout) replaces the idle deadline.
     pub fn watch(&mut self, watching: bool) {
@@ -162,6 +173,7 @@ pub(crate) struct Hints {
     pub(crate) likely_last: bool,
     pub(crate) costly: bool,
     pub(crate) watching: bool,
+    pub(crate) entering: bool,
 }
 
 /// A connection's end of its mailbox, which is made when first needed.

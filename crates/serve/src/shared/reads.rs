@@ -1,4 +1,4 @@
-//! Requests that may wait for a disk: RETRIEVE, CSTORE, DECREF, LEAVES, BODIES. They run on blocking threads, a bounded
+//! Requests that may wait for a disk: RETRIEVE, CSTORE, DECREF, LEAVES, BODIES, CHECKPOINT, CHECKPOINTS. They run on blocking threads, a bounded
 //! number at a time. A long answer comes in slices; what a slice may take is on the connection's account before it is
 //! read, and until the connection has taken it.
 
@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use share::host::HostError;
 use tokio::sync::Semaphore;
 use trust::Handle;
-use wire::shared::answer::{BodiesPart, encode_have};
+use wire::shared::answer::{BodiesPart, encode_checkpoints, encode_have};
 use wire::shared::delivery::LeavesPart;
 use wire::shared::request::Request;
 use wire::shared::{PART_BYTES, kind};
@@ -33,6 +33,8 @@ enum Rest {
     Decref(Vec<Handle>),
     Leaves { from: u64, count: u32 },
     Bodies(Vec<u64>),
+    Checkpoint(Bytes),
+    Checkpoints,
 }
 
 /// A slice of an answer.
@@ -104,6 +106,8 @@ impl Rest {
             Request::Decref(handles) => Rest::Decref(handles),
             Request::Leaves { from, count } => Rest::Leaves { from, count },
             Request::Bodies(positions) => Rest::Bodies(positions),
+            Request::Checkpoint(posted) => Rest::Checkpoint(posted),
+            Request::Checkpoints => Rest::Checkpoints,
             _ => return None,
         })
     }
@@ -114,7 +118,8 @@ impl Rest {
                 SLICE_BYTES.min(handles.len().saturating_mul(EXPECTED_BLOCK_BYTES))
             }
             Rest::Cstore(handles) | Rest::Decref(handles) => 32 * handles.len(),
-            Rest::Leaves { .. } | Rest::Bodies(_) => SLICE_BYTES,
+            Rest::Leaves { .. } | Rest::Bodies(_) | Rest::Checkpoints => SLICE_BYTES,
+            Rest::Checkpoint(posted) => posted.len(),
         }
     }
 
@@ -134,6 +139,15 @@ impl Rest {
             }
             Rest::Leaves { from, count } => leaves(member, from, count)?,
             Rest::Bodies(positions) => bodies(member, positions)?,
+            Rest::Checkpoint(posted) => {
+                member.session().post_checkpoint(posted)?;
+                Slice::last(kind::DONE, Bytes::new())
+            }
+            Rest::Checkpoints => {
+                let all = member.session().checkpoints()?;
+                let body = encode_checkpoints(all.iter().map(|posted| &posted[..]));
+                Slice::last(kind::CHECKPOINTS_PART, body)
+            }
         };
         held.resize(slice.messages.iter().map(|(_, body)| body.len()).sum());
         Ok((slice, held))

@@ -9,8 +9,8 @@ use trust::Reject;
 use wire::frame::HEADER_BYTES;
 use wire::refusal::{ErrorCode, put_error};
 use wire::shared::{
-    FORGED, FULL, NO_MAILBOX, NOT_MEMBER, OCCUPIED, OTHER_LOG, QUOTA, REPLACED, RESTORED,
-    WRONG_BLOCK,
+    FORGED, FULL, NO_CHECKPOINT, NO_MAILBOX, NOT_MEMBER, OCCUPIED, OTHER_EPOCH, OTHER_LOG, QUOTA,
+    REPLACED, RESTORED, WRONG_BLOCK,
 };
 
 /// A refusal: code and text.
@@ -24,6 +24,7 @@ pub(crate) fn told(error: &HostError) -> Told {
         HostError::Superseded => (REPLACED, error.to_string()),
         HostError::NoLeaf { .. } => (ErrorCode::MALFORMED, error.to_string()),
         HostError::Blocks(error) => told_of_blocks(error),
+        HostError::Checkpoint(_) => (NO_CHECKPOINT, error.to_string()),
         HostError::Mailbox(refused) => (mailbox_code(*refused), refused.to_string()),
         HostError::Restored { .. } => {
             let text = "the server's log was restored from a copy, and signs nothing any more";
@@ -64,6 +65,7 @@ fn turned_code(turned: Turned) -> ErrorCode {
         Turned::Busy => ErrorCode::BUSY,
         Turned::Quota => QUOTA,
         Turned::Forged => FORGED,
+        Turned::OtherEpoch => OTHER_EPOCH,
         Turned::OtherLog => OTHER_LOG,
         Turned::Restored => RESTORED,
     }

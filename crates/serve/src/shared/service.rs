@@ -180,7 +180,9 @@ impl SharedService {
             | Request::Cstore(_)
             | Request::Decref(_)
             | Request::Leaves { .. }
-            | Request::Bodies(_) => {
+            | Request::Bodies(_)
+            | Request::Checkpoint(_)
+            | Request::Checkpoints => {
                 let account = Arc::clone(responder.account());
                 let reads = Arc::clone(&self.reads);
                 let completion = responder.later();
@@ -200,6 +202,7 @@ impl SharedService {
 
 /// Answers ENTER.
 fn welcome(host: &Host, responder: &mut Responder<'_>) {
+    responder.entered();
     let policies = host.policies().len() as u64;
     let heartbeat = host.heartbeat().as_millis();
     let welcome = Welcome {
@@ -214,6 +217,7 @@ impl Service for SharedService {
     type Session = Session;
 
     fn open(&self, mut opening: Opening<'_>) -> Session {
+        opening.must_enter();
         Session {
             exporter: opening.exporter(),
             pusher: opening.pusher(),

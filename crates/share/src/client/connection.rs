@@ -30,6 +30,12 @@ pub enum Trouble {
     Restored,
     /// The server has another log than this device.
     OtherLog,
+    /// The owners have begun the volume's log again, as policies say that the server has shown: the device goes over.
+    Successor,
+    /// The server has not accepted the policies that this device follows.
+    NotAccepted,
+    /// The server works in another epoch of the log.
+    OtherEpoch,
     /// The server gave an answer that does not fit.
     Unfit,
     /// The server refused something.
@@ -76,16 +82,24 @@ impl fmt::Display for Connection {
     }
 }
 
-/// An open connection.
-pub(super) trait Line: Send + Sync + 'static {
-    /// Sends a message of the session. If the connection breaks, the deliveries end.
-    fn send(&self, request: Request<Product>) -> Result<(), Lost>;
-    /// Bodies of entries by position; those that the server has, in any order. Nothing is verified.
-    fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>>;
+/// Blocks over an open connection.
+pub(super) trait Stores: Send + Sync + 'static {
     /// Blocks by handle.
     fn store(&self) -> Arc<dyn BlockStore>;
     /// Where blocks are put. When `flush` returns they are durable.
     fn sink(&self) -> Arc<dyn BlockSink>;
+}
+
+/// An open connection.
+pub(super) trait Line: Stores {
+    /// Sends a message of the session. If the connection breaks, the deliveries end.
+    fn send(&self, request: Request<Product>) -> Result<(), Lost>;
+    /// Bodies of entries by position; those that the server has, in any order. Nothing is verified.
+    fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>>;
+    /// The checkpoints that the server keeps. Nothing is verified.
+    fn checkpoints(&self) -> BoxFuture<'_, Result<Vec<Bytes>, Lost>>;
+    /// Gives the server a checkpoint to keep.
+    fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>>;
 }
 
 /// What the server pushes.

@@ -1,10 +1,12 @@
 //! Why a call has no answer, and why an engine stopped.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use trust::shared::device::DeviceKey;
 
 use super::connection::{Connection, Trouble};
+use crate::checkpoint::StartError;
 use crate::disk::DiskError;
 use crate::home::HomeError;
 
@@ -29,12 +31,60 @@ pub enum ClientError {
     /// The engine has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
+    /// The device has gone over to another epoch of the log meanwhile. Start again.
+    #[error("this device has gone over to another epoch of the log meanwhile; try again")]
+    GoneOver,
     /// The client was closed.
     #[error("the volume was closed")]
     Closed,
+    /// The process that ran the engine has ended before it answered. The call may have had effect.
+    #[error(
+        "the process that ran this volume's engine has ended before it answered: whether the change had effect is not \
+         known"
+    )]
+    Interrupted,
+    /// Another version of this program runs the engine. Nothing was sent.
+    #[error("process {process} uses this volume with another version of bulla ({build})")]
+    OtherBuild {
+        /// Its version.
+        build: String,
+        /// Its number, 0 if the system does not say.
+        process: u32,
+    },
+    /// Another program of this user runs the engine, and this is done where the engine runs. Nothing was done.
+    #[error(
+        "process {process} runs the engine of this volume, and checkpoints are made where it runs: stop that program, and \
+         run the command again"
+    )]
+    EngineElsewhere {
+        /// Its number, 0 if the system does not say.
+        process: u32,
+    },
+    /// A beacon is silent for longer than this home allows. A call that changes something had no effect.
+    #[error(
+        "nothing new of the beacon {device} has come for {}, and at most {} is allowed: the beacon is off, the server \
+         hides it, or this device is shown another log than the beacon",
+        seconds(*age), seconds(*within)
+    )]
+    Overdue {
+        /// The beacon.
+        device: DeviceKey,
+        /// How long it may be silent.
+        within: Duration,
+        /// How long it is, by this machine's monotonic clock.
+        age: Duration,
+    },
     /// A later bulla is needed for this volume.
     #[error("a newer bulla is needed: {0}")]
     Unsupported(String),
+}
+
+/// A time for people, seconds.
+fn seconds(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        seconds => format!("{seconds} s"),
+    }
 }
 
 /// Why a call was not answered in time, as a person reads it.
@@ -49,6 +99,12 @@ fn unanswered(connection: &Connection) -> String {
             Trouble::Refused => format!("the server refuses to work: {lost}"),
             _ => lost.to_string(),
         },
+    }
+}
+
+impl From<StartError> for ClientError {
+    fn from(error: StartError) -> Self {
+        ClientError::Home(error.to_string())
     }
 }
 

@@ -3,6 +3,7 @@
 //! The proofs are made from the hashes of the floor's leaves and of the reply that convicts the server. Several
 //! offences may fit one fault; the first that [`trust::shared::evidence`] accepts becomes the file.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,22 +11,29 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use state::private;
+use trust::history::Frontier;
 use trust::history::proof::Roots;
+use trust::shared::checkpoint::Window;
 use trust::shared::evidence::{
     Convicted, Evidence as Proved, Included, MAX_EVIDENCE_BYTES, Offence, verify,
 };
+use trust::shared::genesis::{Epoch, Policies};
 use trust::shared::note::SignedNote;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 
 use super::error::Stopped;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskError};
 use crate::engine::{Evidence, Reply};
-use crate::prefixes::Rfc6962;
+use crate::prefixes::{PAGE, Rfc6962};
 use crate::roster::{OpsCodec, Product};
 use crate::scheme::{Leaf, Scheme};
 use crate::signed::Entry;
 
+/// Where evidence lies in a home.
+const EVIDENCE: &str = "evidence";
+/// Where that of closed epochs lies.
+const ARCHIVE: &str = "archive";
 /// Leaves of a block whose root [`Roots`] keeps.
 const BLOCK: usize = 256;
 /// Most files of evidence in a home. The first ones matter most.
@@ -36,21 +44,44 @@ const MAX_FILES: usize = 64;
 pub(super) struct Court {
     pub(super) directory: PathBuf,
     pub(super) volume: VolumeId,
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     /// From the genesis to the one that begins the epoch.
     pub(super) policies: Vec<Signed>,
+    /// The end of the log with which a checkpoint began.
+    pub(super) window: Option<Arc<Window>>,
+}
+
+/// Hashes of a log's leaves, as far as a device has them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Hashes {
+    /// The log before.
+    before: Frontier,
+    leaves: Vec<[u8; 32]>,
+}
+
+impl Hashes {
+    /// Those of the first so many leaves of the log, and these after them. None: leaves between are not here.
+    fn up_to(&self, size: u64, then: impl Iterator<Item = [u8; 32]>) -> Option<Hashes> {
+        let count = usize::try_from(size.checked_sub(self.before.size())?).ok()?;
+        let common = self.leaves.get(..count).unwrap_or(&self.leaves);
+        Some(Hashes {
+            before: self.before.clone(),
+            leaves: common.iter().copied().chain(then).collect(),
+        })
+    }
 }
 
 /// The leaves of a log, from which proofs are made.
 pub(super) struct Proofs {
     roots: Roots,
-    hashes: Arc<Vec<[u8; 32]>>,
+    hashes: Arc<Hashes>,
 }
 
 impl Proofs {
-    pub(super) fn new(hashes: Vec<[u8; 32]>) -> Proofs {
-        let mut roots = Roots::new();
-        for hash in &hashes {
+    pub(super) fn new(hashes: Hashes) -> Proofs {
+        // The log of a checkpoint ends with a full block.
+        let mut roots = Roots::after(hashes.before.clone()).unwrap_or_default();
+        for hash in &hashes.leaves {
             roots.push(*hash);
         }
         Proofs {
@@ -60,8 +91,10 @@ impl Proofs {
     }
 
     fn block(&self, block: u64) -> Option<Vec<[u8; 32]>> {
-        let start = usize::try_from(block).ok()?.checked_mul(BLOCK)?;
-        let hashes = self.hashes.get(start..start.checked_add(BLOCK)?)?;
+        let start = block.checked_mul(BLOCK as u64)?;
+        let start = start.checked_sub(self.hashes.before.size())?;
+        let start = usize::try_from(start).ok()?;
+        let hashes = self.hashes.leaves.get(start..start.checked_add(BLOCK)?)?;
         Some(hashes.to_vec())
     }
 
@@ -110,13 +143,35 @@ impl Case<'_> {
         })
     }
 
-    /// The author's entries before a position, the last first.
+    /// The author's entries before a position, the last first. Reads the floor in pages.
     fn own_before(&self, at: u64, entry: &Entry) -> impl Iterator<Item = (u64, Entry)> {
         let device = Product::author(entry);
-        (0..at).rev().filter_map(move |at| match self.leaf(at)? {
+        let pages = (0..at.div_ceil(PAGE)).rev();
+        let leaves = pages.flat_map(move |page| {
+            let from = page.saturating_mul(PAGE);
+            self.leaves(from, at.min(from.saturating_add(PAGE)))
+        });
+        leaves.filter_map(move |(at, leaf)| match leaf {
             Leaf::Entry(entry) if Product::author(&entry) == device => Some((at, entry)),
             _ => None,
         })
+    }
+
+    /// The leaves of a range, the last first.
+    fn leaves(&self, from: u64, to: u64) -> Vec<(u64, Leaf<Product>)> {
+        let mut leaves: BTreeMap<u64, Leaf<Product>> = BTreeMap::new();
+        match self.disk.range(from, to) {
+            Ok(found) => leaves.extend(found),
+            // A damaged floor lacks some.
+            Err(_) => leaves.extend((from..to).filter_map(|at| {
+                let leaf = self.disk.leaf(at).ok().flatten();
+                Some((at, leaf?))
+            })),
+        }
+        let replied = (self.reply.from..).zip(&self.reply.leaves);
+        let replied = replied.filter(|(at, _)| (from..to).contains(at));
+        leaves.extend(replied.map(|(at, leaf)| (at, leaf.clone())));
+        leaves.into_iter().rev().collect()
     }
 
     /// What may be wrong with an entry at its place.
@@ -151,7 +206,20 @@ impl Case<'_> {
             });
         }
         offences.extend(self.passed(at, entry, (last_at, last), &included));
+        offences.extend(self.twice(at, entry));
         offences
+    }
+
+    /// Two entries of one number, if the author's key has signed them.
+    fn twice(&self, at: u64, entry: &Entry) -> Option<Offence> {
+        let number = |entry: &Entry| {
+            let heading = Product::heading(entry);
+            (heading.incarnation, heading.n)
+        };
+        let mut own = self.own_before(at, entry);
+        let (_, other) = own.find(|(_, own)| number(own) == number(entry))?;
+        let (one, other) = (entry.signed().clone(), other.signed().clone());
+        Some(Offence::signed_twice(one, other))
     }
 
     /// An entry that names another one than its author's last.
@@ -199,6 +267,71 @@ fn bytes_of(leaf: &Leaf<Product>) -> Bytes {
 }
 
 impl Court {
+    /// The hashes of all leaves that this device has.
+    pub(super) fn hashes(&self, disk: &Disk<OpsCodec>) -> Result<Hashes, DiskError> {
+        let Some(window) = &self.window else {
+            return Ok(Hashes {
+                before: Frontier::new(),
+                leaves: disk.hashes()?,
+            });
+        };
+        let mut leaves = window.leaves.clone();
+        leaves.extend(disk.hashes()?);
+        Ok(Hashes {
+            before: window.before.clone(),
+            leaves,
+        })
+    }
+
+    /// For the newest epoch of these policies. `signed`: the same ones.
+    pub(super) fn new(home: &Path, policies: &Policies, signed: Vec<Signed>) -> Court {
+        let epoch = *policies.newest_epoch();
+        let begins = |number: &u64| {
+            let policy = policies.chain().get(*number);
+            policy.is_some_and(|(policy, _)| policy.log_epoch() == epoch.number)
+        };
+        let first = (0..signed.len() as u64).find(begins).unwrap_or(0);
+        let mut signed = signed;
+        signed.truncate(usize::try_from(first.saturating_add(1)).unwrap_or(usize::MAX));
+        let court = Court {
+            directory: home.join(EVIDENCE),
+            volume: policies.chain().volume(),
+            epoch,
+            policies: signed,
+            window: None,
+        };
+        court.archive();
+        court
+    }
+
+    /// Evidence of an epoch that is closed stops nobody any more, and is kept.
+    fn archive(&self) {
+        let Ok(files) = std::fs::read_dir(&self.directory) else {
+            return;
+        };
+        let archive = self.directory.join(ARCHIVE);
+        let is_closed = |path: &PathBuf| {
+            let verdict = read(path).and_then(|bytes| verify(&bytes).ok());
+            verdict.is_some_and(|verdict| {
+                verdict.volume == self.volume && verdict.epoch < self.epoch.number
+            })
+        };
+        let paths = files.take(MAX_FILES).filter_map(Result::ok);
+        for path in paths.map(|file| file.path()).filter(is_closed) {
+            let Some(name) = path.file_name() else {
+                continue;
+            };
+            let moved = private::create_directory(&archive)
+                .map_err(|e| e.to_string())
+                .and_then(|()| {
+                    std::fs::rename(&path, archive.join(name)).map_err(|e| e.to_string())
+                });
+            if let Err(error) = moved {
+                tracing::warn!(%error, "evidence of a closed epoch stays where it is");
+            }
+        }
+    }
+
     /// Makes a file of what the engine found, if it can be proved to others.
     pub(super) fn convict(
         &self,
@@ -208,14 +341,24 @@ impl Court {
     ) -> Stopped {
         let words = words(evidence);
         let offences = match (reply, evidence) {
-            (Some(reply), _) => offences(evidence, reply, disk),
+            (Some(reply), _) => self.offences(evidence, reply, disk),
             // What the floor has needs no reply.
-            (None, Evidence::Form { note, .. }) => offences(evidence, &nothing(note, disk), disk),
-            (None, Evidence::Notes { .. }) => Vec::new(),
+            (None, Evidence::Form { note, .. }) => {
+                self.offences(evidence, &nothing(note, disk), disk)
+            }
+            (None, Evidence::Notes { .. } | Evidence::Start { .. }) => Vec::new(),
         };
-        let found = offences
+        // What convicts the server does not hide that a device has signed twice.
+        let (devices, servers): (Vec<_>, Vec<_>) =
+            offences.into_iter().partition(Offence::accuses_device);
+        let found = servers
             .into_iter()
             .find_map(|offence| self.keep(offence).ok());
+        for offence in devices {
+            if let Ok((what, path)) = self.keep(offence) {
+                tracing::warn!(what, file = %path.display(), "a device is convicted");
+            }
+        }
         match found {
             Some((what, path)) => Stopped::Convicted {
                 what,
@@ -233,13 +376,9 @@ impl Court {
     pub(super) fn convicted(&self) -> Option<Stopped> {
         let files = std::fs::read_dir(&self.directory).ok()?;
         let convicts = |path: PathBuf| {
-            let mut bytes = Vec::new();
-            let most = MAX_EVIDENCE_BYTES as u64 + 1;
-            let file = File::open(&path).ok()?;
-            file.take(most).read_to_end(&mut bytes).ok()?;
-            let verdict = verify(&bytes).ok()?;
+            let verdict = verify(&read(&path)?).ok()?;
             let is_orderer = matches!(verdict.convicted, Convicted::Orderer(_));
-            let is_ours = verdict.volume == self.volume && verdict.epoch == self.epoch;
+            let is_ours = verdict.volume == self.volume && verdict.epoch == self.epoch.number;
             (is_orderer && is_ours).then(|| Stopped::Convicted {
                 what: verdict.what.to_owned(),
                 evidence: Some(path),
@@ -251,11 +390,10 @@ impl Court {
 
     /// Writes a file that [`trust::shared::evidence::verify`] accepts. Gives what it proves.
     pub(super) fn keep(&self, offence: Offence) -> Result<(String, PathBuf), String> {
-        let accuses_device = matches!(offence, Offence::SignedTwice(_));
         let file = Proved {
             volume: self.volume,
-            epoch: self.epoch,
-            policies: match accuses_device {
+            epoch: self.epoch.number,
+            policies: match offence.accuses_device() {
                 true => Vec::new(),
                 false => self.policies.clone(),
             },
@@ -279,12 +417,25 @@ impl Court {
     }
 }
 
+/// A file of evidence, as far as one may be long.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = MAX_EVIDENCE_BYTES as u64 + 1;
+    let file = File::open(path).ok()?;
+    file.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 fn count(directory: &Path) -> usize {
     std::fs::read_dir(directory).map_or(0, |files| files.take(MAX_FILES).count())
 }
 
 fn words(evidence: &Evidence<Product>) -> String {
     match evidence {
+        Evidence::Start { .. } => {
+            "its log does not begin with the prefix that the owners of the volume have named"
+                .to_owned()
+        }
         Evidence::Notes { .. } => "it shows this device another log than before".to_owned(),
         Evidence::Form {
             faults, malformed, ..
@@ -308,34 +459,43 @@ fn nothing(note: &SignedNote, disk: &Disk<OpsCodec>) -> Reply<Product> {
     }
 }
 
-/// Offences that may be proved, the likeliest first.
-fn offences(
-    evidence: &Evidence<Product>,
-    reply: &Reply<Product>,
-    disk: &Disk<OpsCodec>,
-) -> Vec<Offence> {
-    let Ok(own) = disk.hashes() else {
-        return Vec::new();
-    };
-    let from = usize::try_from(reply.from).unwrap_or(usize::MAX);
-    let common = own.get(..from).unwrap_or(&own);
-    let new = reply.leaves.iter().map(Product::leaf_hash);
-    let shown: Vec<[u8; 32]> = common.iter().copied().chain(new).collect();
-    match evidence {
-        Evidence::Notes { mine, theirs, .. } => {
-            let logs = [(mine, Proofs::new(own)), (theirs, Proofs::new(shown))];
-            fork(logs).into_iter().collect()
-        }
-        Evidence::Form {
-            note, at, entry, ..
-        } => {
-            let case = Case {
-                note: *note,
-                proofs: Proofs::new(shown),
-                disk,
-                reply,
-            };
-            case.offences(*at, entry)
+impl Court {
+    /// Offences that may be proved, the likeliest first.
+    fn offences(
+        &self,
+        evidence: &Evidence<Product>,
+        reply: &Reply<Product>,
+        disk: &Disk<OpsCodec>,
+    ) -> Vec<Offence> {
+        let Ok(own) = self.hashes(disk) else {
+            return Vec::new();
+        };
+        let new = reply.leaves.iter().map(Product::leaf_hash);
+        let Some(shown) = own.up_to(reply.from, new) else {
+            return Vec::new();
+        };
+        match evidence {
+            Evidence::Start { note, .. } => {
+                let start = self.epoch.start.size;
+                let proof = Proofs::new(shown).prefix(start, note.note().log.size);
+                let offence = proof.map(|proof| Offence::OtherStart { note: *note, proof });
+                offence.into_iter().collect()
+            }
+            Evidence::Notes { mine, theirs, .. } => {
+                let logs = [(mine, Proofs::new(own)), (theirs, Proofs::new(shown))];
+                fork(logs).into_iter().collect()
+            }
+            Evidence::Form {
+                note, at, entry, ..
+            } => {
+                let case = Case {
+                    note: *note,
+                    proofs: Proofs::new(shown),
+                    disk,
+                    reply,
+                };
+                case.offences(*at, entry)
+            }
         }
     }
 }

@@ -1,25 +1,36 @@
 //! The connection of crate `wire` as the driver's [`Line`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use store::{BlockSink, BlockStore, BoxFuture};
-use trust::key::{PublicKey, SecretKey};
+use tokio::time::timeout;
+use trust::key::SecretKey;
+use trust::shared::genesis::Policies;
+use trust::signatures::Signatures;
+use trust::statement::{Job, Signed};
 use trust::volume_id::VolumeId;
 use wire::shared;
 use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress};
 
-use super::connection::{Connected, Deliveries, Dial, Line, Lost, Trouble};
+use super::connection::{Connected, Deliveries, Dial, Line, Lost, Stores, Trouble};
 use crate::engine::{Reply, Request};
+use crate::home::Home;
 use crate::roster::Product;
 use crate::scheme::Leaf;
 use crate::signed::{Entry, Marks};
+
+/// Answers with policies that are asked for, at most.
+const MAX_ANSWERS: usize = 16;
 
 /// Connects to the server of a volume as one of its devices.
 pub(super) struct Server {
     pub(super) to: ServerAddress,
     pub(super) volume: VolumeId,
-    pub(super) orderer: PublicKey,
+    /// Those that the device follows.
+    pub(super) policies: Policies,
+    pub(super) offered: Offered,
     pub(super) device: SecretKey,
     pub(super) options: LinkOptions,
 }
@@ -28,13 +39,75 @@ impl Dial for Server {
     fn dial(&self) -> BoxFuture<'_, Result<Connected, Lost>> {
         Box::pin(async move {
             let device = Some(&self.device);
-            let connected =
-                Link::connect(&self.to, self.volume, &self.orderer, device, &self.options);
+            let orderer = self.policies.newest_epoch().orderer;
+            let connected = Link::connect(&self.to, self.volume, &orderer, device, &self.options);
             let (link, deliveries) = connected.await.map_err(lost)?;
+            let newest = self.policies.chain().newest();
+            if link.welcome().newest_policy < newest.number() && newest.log_epoch() > 0 {
+                let text = "the server has not accepted yet what the owners have signed";
+                return Err(Lost::new(Trouble::NotAccepted, text));
+            }
+            if let Some(more) = offer(&link, &self.policies).await {
+                *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = Some(more);
+                let text = "the owners have begun the volume's log again";
+                return Err(Lost::new(Trouble::Successor, text));
+            }
             let deliveries: Box<dyn Deliveries> = Box::new(Pushed(deliveries));
             Ok((Arc::new(link) as Arc<dyn Line>, deliveries))
         })
     }
+}
+
+/// Policies that continue those of the device and begin another epoch of the log. The
+/// server has shown them; they are verified.
+pub(super) type Offered = Arc<Mutex<Option<Vec<Signed>>>>;
+
+/// Policies that the server has and the device does not know, if they begin another epoch. Those that are not valid
+/// are no policies.
+pub(super) async fn offer(link: &Link, known: &Policies) -> Option<Vec<Signed>> {
+    let newest = known.chain().newest().number();
+    if link.welcome().newest_policy <= newest {
+        return None;
+    }
+    let mut policies = known.clone();
+    let mut signatures = Signatures::new(64);
+    let mut more = Vec::new();
+    for _ in 0..MAX_ANSWERS {
+        let from = newest.saturating_add(1).saturating_add(more.len() as u64);
+        let bytes = link.policies(from).await.ok()?;
+        if bytes.is_empty() {
+            break;
+        }
+        for bytes in bytes {
+            let signed = Signed::from_bytes_of(Job::Shared, &bytes);
+            let extended = signed.and_then(|signed| {
+                policies.extend(&signed, &mut signatures)?;
+                more.push(signed);
+                Ok(())
+            });
+            if let Err(why) = extended {
+                tracing::warn!(%why, "the server shows a policy that is none of this volume");
+                return None;
+            }
+        }
+    }
+    let is_later = policies.newest_epoch().number > known.newest_epoch().number;
+    is_later.then_some(more)
+}
+
+/// Asks the server of a home for policies that begin another epoch of the log, from the one after the home's newest on.
+/// They are verified. None: the server does not answer in time, or has none. For a device that writes nothing more,
+/// because it has proof against its server.
+pub async fn offered(home: &Home, patience: Duration) -> Option<Vec<Signed>> {
+    let known = home.policies().ok()?;
+    let to: ServerAddress = home.server().parse().ok()?;
+    let asking = async {
+        let options = LinkOptions::default();
+        let orderer = known.newest_epoch().orderer;
+        let link = Link::connect(&to, home.volume(), &orderer, None, &options).await;
+        offer(&link.ok()?.0, &known).await
+    };
+    timeout(patience, asking).await.ok()?
 }
 
 /// What an error of a link means.
@@ -48,6 +121,7 @@ pub(super) fn lost(error: LinkError) -> Lost {
             shared::NOT_MEMBER | shared::GUEST => Trouble::NotMember,
             shared::RESTORED => Trouble::Restored,
             shared::OTHER_LOG => Trouble::OtherLog,
+            shared::OTHER_EPOCH => Trouble::OtherEpoch,
             _ => Trouble::Refused,
         },
     };
@@ -72,6 +146,16 @@ impl Line for Link {
         Box::pin(async move { Link::bodies(self, &positions).await.map_err(lost) })
     }
 
+    fn checkpoints(&self) -> BoxFuture<'_, Result<Vec<Bytes>, Lost>> {
+        Box::pin(async move { Link::checkpoints(self).await.map_err(lost) })
+    }
+
+    fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>> {
+        Box::pin(async move { Link::post_checkpoint(self, posted).await.map_err(lost) })
+    }
+}
+
+impl Stores for Link {
     fn store(&self) -> Arc<dyn BlockStore> {
         Arc::new(self.clone())
     }

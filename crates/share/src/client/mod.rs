@@ -9,23 +9,38 @@
 //! | `core` | one step: engine, timers, disk; what is read without the server; comparing logs; folding and forgetting |
 //! | `driver` | the task that owns the engine, connects, sends and answers |
 //! | `outbox` | an entry goes after the blocks that it names |
+//! | `create` | new files and their numbers |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
+//! | `beacons` | devices that must write again and again |
+//! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
+//! | `lost` | what this device wrote and the log does not have after a fork |
 //! | `place` | the server's blocks for programs |
-//! | `start` | from a home to a running engine |
+//! | [`local`] | what these programs say to each other, as bytes |
+//! | `start`, `open` | from a home to an engine, and to a client |
+//! | `begin` | a new device begins with a checkpoint |
+//! | `checkpoint` | the state of this device's log as a checkpoint |
 //! | `evidence` | files that convict the server |
 //! | `status`, `error` | what a client says about itself, and why it fails |
 //!
 //! Relies on [`crate::engine`] for the protocol, on [`crate::files`] for what calls mean, on `wire` for connections
 //! on [`crate::disk`] for what must not be forgotten.
 
+mod beacons;
+mod begin;
+mod checkpoint;
 mod connection;
 mod core;
+mod create;
 mod driver;
 mod error;
 mod evidence;
 mod fetch;
 mod link;
+pub mod local;
+mod lost;
+mod neighbour;
+mod open;
 mod outbox;
 mod place;
 mod start;
@@ -33,8 +48,9 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use reader::Blocks;
@@ -45,6 +61,7 @@ use trust::Hasher;
 use trust::shared::genesis::Policies;
 use trust::shared::note::SignedNote;
 use trust::shared::principal::FileId;
+use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 use wire::shared::LinkOptions;
 
@@ -52,14 +69,22 @@ pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
 use crate::engine::Delays;
 use crate::files::{Answer, Basis, Call};
+pub use beacons::BeaconStatus;
+pub use begin::{Begun, begin};
+pub use checkpoint::Signable;
 pub use connection::{Connection, Lost, Trouble};
+pub use create::NewFile;
 use driver::Command;
 pub use error::{ClientError, Differing, Stopped};
+use link::Offered;
+pub use link::offered;
+pub use lost::{Copy, GivenBack};
+use neighbour::host::Hosting;
 pub use place::Sink;
 pub use status::{DeviceStatus, Phase, Status, View};
 
-/// Bits of a file's number that a device draws.
-const NUMBER_BITS: u32 = 48;
+/// How long an engine that ends waits for changes of other programs, at most.
+const HAND_OVER: Duration = Duration::from_secs(10);
 
 /// Bounds and deadlines of a client.
 #[derive(Debug, Clone)]
@@ -120,6 +145,10 @@ struct Inner {
     tickets: AtomicU64,
     blocks: Arc<Blocks>,
     sink: Sink,
+    hosting: Arc<Hosting>,
+    /// What this device knew of earlier epochs of the log, where something of it may be lost.
+    before: Vec<PathBuf>,
+    offered: Offered,
 }
 
 impl std::fmt::Debug for Client {
@@ -207,6 +236,13 @@ impl Client {
         answer.unwrap_or(Err(ClientError::Closed))
     }
 
+    /// Policies that the server has shown and that begin another epoch of the log, from the one after this client's
+    /// newest on. They are verified: the owners have signed them. [`Home::follow`](crate::home::Home::follow) takes them.
+    pub fn offered(&self) -> Option<Vec<Signed>> {
+        let offered = self.0.offered.lock();
+        offered.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The volume.
     pub fn volume(&self) -> VolumeId {
         self.0.volume
@@ -225,17 +261,6 @@ impl Client {
     /// Its policies, as the home had them at the start.
     pub fn policies(&self) -> &Policies {
         &self.0.policies
-    }
-
-    /// A number for a new file that this device has never used before.
-    ///
-    /// # Errors
-    /// [`ClientError::Unsupported`] when the system gives no random numbers.
-    pub fn new_number(&self) -> Result<u64, ClientError> {
-        let mut bytes = [0; 8];
-        let drawn = getrandom::fill(&mut bytes);
-        drawn.map_err(|e| ClientError::Unsupported(format!("no random numbers: {e}")))?;
-        Ok(u64::from_le_bytes(bytes) >> (u64::BITS - NUMBER_BITS))
     }
 
     /// The verified blocks of the volume. A read waits for a connection until its own deadline.
@@ -306,8 +331,25 @@ impl Client {
         // What this device has is compared also when it has less.
         let _ = self.wait(deadline, |view| view.size >= size).await;
         let grace = Instant::now() + Duration::from_secs(30);
+        self.compare_now(note, deadline.max(grace)).await
+    }
+
+    /// As [`Client::compare`], with what this device has now.
+    async fn compare_now(
+        &self,
+        note: SignedNote,
+        deadline: Instant,
+    ) -> Result<Compared, ClientError> {
         let command = |answer| Command::Compare { note, answer };
-        self.ask(deadline.max(grace), command).await
+        self.ask(deadline, command).await
+    }
+
+    /// The engine reads again which beacons this home asks for.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`], [`ClientError::Deadline`].
+    pub async fn beacons_changed(&self, deadline: Instant) -> Result<(), ClientError> {
+        self.ask(deadline, Command::Beacons).await
     }
 
     async fn ask<T>(
@@ -326,11 +368,14 @@ impl Client {
         }
     }
 
-    /// Ends the engine for all clones, and waits until what it wrote is durable.
+    /// Ends the engine for all clones, and waits until what it wrote is durable. Other programs that use it are handed
+    /// over first: one of them runs the engine next.
     ///
     /// # Errors
     /// [`ClientError::Deadline`] when the disk does not answer.
     pub async fn close(self, deadline: Instant) -> Result<(), ClientError> {
+        let hand_over = Instant::now() + HAND_OVER;
+        self.0.hosting.leave(deadline.min(hand_over)).await;
         match self.ask(deadline, Command::Close).await {
             Err(ClientError::Closed) | Ok(()) => Ok(()),
             Err(error) => Err(error),

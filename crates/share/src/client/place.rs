@@ -9,16 +9,16 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use trust::{Handle, Record};
 
-use super::connection::Line;
+use super::connection::Stores;
 
 /// A server that has no room is asked again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Does something over a connection, and over the next one when that one is lost. The caller holds the deadline.
 async fn over<T, F>(
-    lines: &watch::Receiver<Option<Arc<dyn Line>>>,
+    lines: &watch::Receiver<Option<Arc<dyn Stores>>>,
     name: &str,
-    work: impl Fn(Arc<dyn Line>) -> F,
+    work: impl Fn(Arc<dyn Stores>) -> F,
 ) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -50,7 +50,7 @@ fn closed(place: &str) -> StoreError {
 /// The blocks that the server has. What it gives is verified by who reads.
 pub(super) struct Place {
     pub(super) name: String,
-    pub(super) lines: watch::Receiver<Option<Arc<dyn Line>>>,
+    pub(super) lines: watch::Receiver<Option<Arc<dyn Stores>>>,
 }
 
 impl BlockStore for Place {
@@ -64,7 +64,7 @@ impl BlockStore for Place {
         around: usize,
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
         let get =
-            move |line: Arc<dyn Line>| async move { line.store().get_many(want, around).await };
+            move |line: Arc<dyn Stores>| async move { line.store().get_many(want, around).await };
         Box::pin(over(&self.lines, &self.name, get))
     }
 }
@@ -85,7 +85,7 @@ impl Replica for Place {
 #[derive(Clone)]
 pub struct Sink {
     pub(super) name: Arc<str>,
-    pub(super) lines: watch::Receiver<Option<Arc<dyn Line>>>,
+    pub(super) lines: watch::Receiver<Option<Arc<dyn Stores>>>,
 }
 
 impl std::fmt::Debug for Sink {
@@ -96,7 +96,7 @@ impl std::fmt::Debug for Sink {
 
 impl BlockSink for Sink {
     fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
-        let put = move |line: Arc<dyn Line>| async move {
+        let put = move |line: Arc<dyn Stores>| async move {
             let sink = line.sink();
             sink.put(records).await?;
             sink.flush().await
@@ -108,7 +108,7 @@ impl BlockSink for Sink {
         &'a self,
         handles: &'a [Handle],
     ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
-        let touch = move |line: Arc<dyn Line>| async move { line.sink().touch(handles).await };
+        let touch = move |line: Arc<dyn Stores>| async move { line.sink().touch(handles).await };
         Box::pin(over(&self.lines, &self.name, touch))
     }
 

@@ -1,24 +1,18 @@
-//! From a home to a running engine.
+//! From a home to an engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reader::Blocks;
-use store::Replica;
-use store::mirrors::Mirrors;
-use tokio::sync::{Semaphore, mpsc, watch};
-use trust::shared::effect::Volume as Fixed;
 use trust::shared::genesis::Policies;
 use wire::shared::ServerAddress;
 
-use super::connection::{Connection, Dial};
+use super::connection::Connection;
 use super::core::{Core, Folding};
-use super::driver::{Driver, Shown};
 use super::evidence::Court;
-use super::link::Server;
-use super::place::{Place, Sink};
+use super::link::{Offered, Server};
 use super::status::{Phase, View};
-use super::{Client, ClientError, Inner, Options};
+use super::{ClientError, Options};
+use crate::checkpoint::Start;
 use crate::disk::Disk;
 use crate::engine::{Delays, Setup};
 use crate::files::{Files, Shelf};
@@ -28,8 +22,6 @@ use crate::prefixes::Recent;
 use crate::roster::Product;
 use crate::scheme::Signer;
 use crate::signed::{Signed, Source};
-
-const EVIDENCE: &str = "evidence";
 
 /// The system's randomness.
 struct Random;
@@ -60,28 +52,13 @@ impl Parts {
     /// Reads a home.
     pub(super) fn of(home: &Home, options: &Options) -> Result<Parts, ClientError> {
         let policies = home.policies()?;
-        let epoch = *policies.newest_epoch();
-        if epoch.start.size != 0 {
-            let why = "the log was begun again after a fork";
-            return Err(ClientError::Unsupported(why.to_owned()));
-        }
-        let scheme = Signed::new(
-            home.volume(),
-            epoch.number,
-            epoch.orderer,
-            home.key()?,
-            Arc::new(Random),
-        );
+        let scheme = Signed::of(&policies, home.key()?, Arc::new(Random));
         let roles = policies.roles();
+        let court = Court::new(home.directory(), &policies, home.signed_policies()?);
         Ok(Parts {
             shelf: Arc::new(Shelf::new(options.shelf_bytes)),
             scheme,
-            court: Court {
-                directory: home.directory().join(EVIDENCE),
-                volume: home.volume(),
-                epoch: epoch.number,
-                policies: home.signed_policies()?,
-            },
+            court,
             setup: Setup {
                 silence: roles.silence,
                 // Calls whose programs are gone stay until their entry has its place.
@@ -99,22 +76,40 @@ impl Parts {
 
     /// Opens the files of the home, and starts the engine with what they have. Waits for another process that has
     /// them open, until the deadline.
-    pub(super) fn open(self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
-        let files = Files::new(&self.policies, Arc::clone(&self.shelf));
-        let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
-        let files = files.of(self.scheme.me());
-        let ledger = Ledger::new(Recent::default(), files);
-        let opened = Disk::open(home.directory(), deadline, ledger)?;
+    pub(super) fn open(mut self, home: &Home, deadline: Instant) -> Result<Core, ClientError> {
+        let epoch = self.court.epoch.number;
+        let memory = home.memory(epoch);
+        let shelf = Arc::clone(&self.shelf);
+        let ledger = match Start::read(&memory, home.volume(), epoch)? {
+            None => {
+                let files = Files::new(&self.policies, shelf);
+                let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
+                Ledger::new(Recent::default(), files)
+            }
+            Some(start) => {
+                let (ledger, window) = start.ledger(&self.policies, shelf);
+                self.court.window = Some(Arc::new(window));
+                ledger
+            }
+        };
+        let me = self.scheme.me();
+        let ledger = ledger.with_volume(|files| files.of(me));
+        let opened = Disk::open(&memory, deadline, ledger)?;
+        // Another process may have gone over while this one waited. Nothing is signed in an epoch that is closed.
+        if home.policies()?.newest_epoch().number != epoch {
+            return Err(ClientError::GoneOver);
+        }
+        let before = home.earlier_memories(epoch);
         let begins = home.begins().copied();
-        let begins = begins.filter(|begins| begins.epoch == self.court.epoch);
+        let begins = begins.filter(|begins| begins.epoch == epoch);
         Ok(Core::new(
             self.scheme,
             self.setup,
             (self.delays, self.folding),
             opened,
             self.shelf,
-            (self.court, Timekeeper::open(home.directory())),
-            begins,
+            (self.court, Timekeeper::open(&memory)),
+            (begins, before),
         ))
     }
 }
@@ -124,6 +119,7 @@ pub(super) fn server(
     home: &Home,
     policies: &Policies,
     options: &Options,
+    offered: &Offered,
 ) -> Result<Server, ClientError> {
     let to: ServerAddress = home
         .server()
@@ -132,86 +128,22 @@ pub(super) fn server(
     Ok(Server {
         to,
         volume: home.volume(),
-        orderer: policies.newest_epoch().orderer,
+        policies: policies.clone(),
+        offered: Arc::clone(offered),
         device: home.key()?,
         options: options.link.clone(),
     })
 }
 
-impl Client {
-    /// Starts the engine of a home on this runtime, and connects to its server, again and again. Waits for another
-    /// process that runs the engine, until the deadline.
-    ///
-    /// # Errors
-    /// [`ClientError::Home`], [`ClientError::Disk`], [`ClientError::Unsupported`]. A server that does not answer is no
-    /// error here: [`Client::running`] waits for it.
-    pub async fn start(
-        home: &Home,
-        options: Options,
-        deadline: Instant,
-    ) -> Result<Client, ClientError> {
-        let parts = Parts::of(home, &options)?;
-        let server = server(home, &parts.policies, &options)?;
-        let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
-        let from = home.clone();
-        let opening = tokio::task::spawn_blocking(move || parts.open(&from, deadline));
-        let core = opening.await.map_err(|_| ClientError::Closed)??;
-        let dial = Arc::new(server);
-        Ok(Client::run(
-            core,
-            policies,
-            shelf,
-            dial,
-            home.server(),
-            &options,
-        ))
-    }
-
-    /// Runs an engine on this runtime.
-    pub(super) fn run(
-        core: Core,
-        policies: Policies,
-        shelf: Arc<Shelf>,
-        dial: Arc<dyn Dial>,
-        name: &str,
-        options: &Options,
-    ) -> Client {
-        let volume = policies.chain().volume();
-        let hasher = policies.chain().hasher();
-        let (commands, received) = mpsc::unbounded_channel();
-        let (view, views) = watch::channel(View {
-            connection: Connection::Connecting,
-            phase: match core.convicted() {
-                Some(why) => Phase::Stopped(why.clone()),
-                None => Phase::of(core.engine()),
-            },
-            size: core.engine().ledger().size(),
-        });
-        let (line, lines) = watch::channel(None);
-        let place: Arc<dyn Replica> = Arc::new(Place {
-            name: name.to_owned(),
-            lines: lines.clone(),
-        });
-        let mirrors = Arc::new(Mirrors::new(vec![place]));
-        let cache = options.cache.clone();
-        let blocks = Blocks::new(hasher.clone(), mirrors, options.cache_bytes, cache);
-        let shown = Shown { view, line };
-        let driver = Driver::new(core, received, dial, shown, shelf, hasher.clone());
-        tokio::spawn(driver.run());
-        Client(Arc::new(Inner {
-            volume,
-            root: Fixed::new(volume, hasher.clone()).root,
-            hasher,
-            policies,
-            commands,
-            view: views,
-            places: Semaphore::new(options.calls.max(1)),
-            tickets: Default::default(),
-            blocks: Arc::new(blocks),
-            sink: Sink {
-                name: name.into(),
-                lines,
-            },
-        }))
+/// What a client sees of an engine that begins.
+pub(super) fn seen(core: &Core) -> View {
+    View {
+        connection: Connection::Connecting,
+        phase: match core.convicted() {
+            Some(why) => Phase::Stopped(why.clone()),
+            None => Phase::of(core.engine()),
+        },
+        size: core.engine().ledger().size(),
+        process: None,
     }
 }

@@ -4,6 +4,7 @@ use trust::shared::device::DeviceKey;
 use trust::shared::entry::Prefix;
 use trust::shared::note::SignedNote;
 
+use super::beacons::BeaconStatus;
 use super::connection::Connection;
 use super::core::Ticket;
 use super::error::{Differing, Stopped};
@@ -36,7 +37,7 @@ impl Phase {
         }
     }
 
-    pub(super) fn kind(&self) -> u8 {
+    pub(crate) fn kind(&self) -> u8 {
         match self {
             Phase::Outside => 0,
             Phase::Resuming => 1,
@@ -55,6 +56,8 @@ pub struct View {
     pub phase: Phase,
     /// Size of the log that was verified.
     pub size: u64,
+    /// The other process that runs the engine. None: this one does.
+    pub process: Option<u32>,
 }
 
 /// What the log says about a device.
@@ -85,12 +88,22 @@ pub struct Status {
     pub kept: u64,
     /// Ops whose outlines are in memory: those that are not folded and forgotten.
     pub outlines: u64,
+    /// A prefix in which every entry is attested or accepted.
+    pub supported: u64,
+    /// Devices whose last entry nothing speaks for yet, each with its position.
+    pub unsupported: Vec<(DeviceKey, u64)>,
+    /// This device attests what it wrote last.
+    pub own_attested: bool,
+    /// Size of the log with which a checkpoint began; 0 without one.
+    pub begins: u64,
     /// Devices that have written.
     pub devices: Vec<DeviceStatus>,
     /// Devices for which answers wait.
     pub awaited: Vec<DeviceKey>,
     /// Devices that attest another log.
     pub differing: Vec<Differing>,
+    /// The beacons that this home asks for.
+    pub beacons: Vec<BeaconStatus>,
 }
 
 impl Status {
@@ -113,10 +126,18 @@ impl Status {
             log: ledger.point(),
             note: ledger.note().copied(),
             kept: engine.kept(),
+            supported: match engine.is_unverified() {
+                true => 0,
+                false => engine.foldable(),
+            },
+            unsupported: engine.unsupported(),
+            own_attested: engine.has_attested(),
+            begins: ledger.begins(),
             outlines: ledger.volume().kept_ops(),
             devices: devices.collect(),
             awaited: engine.awaited(),
             differing,
+            beacons: Vec::new(),
         }
     }
 

@@ -5,15 +5,78 @@ use std::time::Instant;
 
 use state::Journal;
 
+use trust::shared::device::DeviceKey;
+
 use super::item::{Item, Join};
-use super::{DiskError, JOURNAL, Read, damaged};
-use crate::roster::OpsCodec;
-use crate::scheme::Leaf;
+use super::leaves::Leaves;
+use super::{DiskError, JOURNAL, LEAVES, Read, damaged};
+use crate::roster::{OpsCodec, Product};
+use crate::scheme::{Leaf, Scheme};
+use crate::signed::Entry;
+
+/// Entries of a device in its memory that no engine has open: those of the log that it knew, and then those that were
+/// sent, in their order. An entry that was sent and then ordered comes once. Waits for a process that has the memory
+/// open, until the deadline.
+///
+/// # Errors
+/// [`DiskError`].
+pub fn own_entries(
+    directory: &Path,
+    deadline: Instant,
+    device: DeviceKey,
+) -> Result<Vec<Entry>, DiskError> {
+    let path = directory.join(JOURNAL);
+    let (_journal, read) = opened(&path, deadline)?;
+    let mut own = Vec::new();
+    let mut take = |leaf: Leaf<Product>| match leaf {
+        Leaf::Entry(entry) if Product::author(&entry) == device => own.push(entry),
+        _ => {}
+    };
+    if let Some(base) = read.base {
+        let span = (base.first, base.leaves);
+        Leaves::open(&directory.join(LEAVES), span, base.bytes, &mut take)?;
+    }
+    let mut sent = Vec::new();
+    for item in read.items {
+        match item {
+            Item::Floor { leaves, .. } => leaves.into_iter().for_each(&mut take),
+            Item::Sent { entry, .. } => sent.push(entry),
+            // What is settled was ordered, or its calls run again in other entries.
+            Item::Settled => sent.clear(),
+            Item::Base(_) => {}
+        }
+    }
+    for entry in sent {
+        if !own
+            .iter()
+            .any(|known| Product::id(known) == Product::id(&entry))
+        {
+            own.push(entry);
+        }
+    }
+    Ok(own)
+}
+
+fn opened(path: &Path, deadline: Instant) -> Result<(Journal, Read<OpsCodec>), DiskError> {
+    let mut read = Read::<OpsCodec> {
+        base: None,
+        items: Vec::new(),
+        join: Join::default(),
+        wrong: None,
+    };
+    let (journal, _) = Journal::open(path, deadline, |record| read.record(record))?;
+    match read.wrong.take() {
+        Some(why) => Err(damaged(path, why)),
+        None => Ok((journal, read)),
+    }
+}
 
 /// The files of a device, locked. No engine can open them while this lives.
 #[derive(Debug)]
 pub struct Closed {
     unsettled: usize,
+    is_new: bool,
+    size: u64,
     _journal: Journal,
 }
 
@@ -23,23 +86,15 @@ impl Closed {
     /// # Errors
     /// [`DiskError`].
     pub fn open(directory: &Path, deadline: Instant) -> Result<Closed, DiskError> {
-        let path = directory.join(JOURNAL);
-        let mut read = Read::<OpsCodec> {
-            base: None,
-            items: Vec::new(),
-            join: Join::default(),
-            wrong: None,
-        };
-        let (journal, _) = Journal::open(&path, deadline, |record| read.record(record))?;
-        if let Some(why) = read.wrong {
-            return Err(damaged(&path, why));
-        }
+        let (journal, read) = opened(&directory.join(JOURNAL), deadline)?;
+        let mut size = read.base.map_or(0, |base| base.leaves);
         let mut sent: Vec<[u8; 32]> = Vec::new();
         for item in &read.items {
             match item {
                 Item::Sent { entry, .. } => sent.push(entry.signed().hash()),
                 Item::Settled => sent.clear(),
-                Item::Floor { leaves, .. } => {
+                Item::Floor { from, leaves, .. } => {
+                    size = from.saturating_add(leaves.len() as u64);
                     let entries = leaves.iter().filter_map(|leaf| match leaf {
                         Leaf::Entry(entry) => Some(entry.signed().hash()),
                         Leaf::Marks(_) => None,
@@ -51,9 +106,21 @@ impl Closed {
             }
         }
         Ok(Closed {
+            is_new: read.base.is_none() && read.items.is_empty(),
             unsettled: sent.len(),
+            size,
             _journal: journal,
         })
+    }
+
+    /// Whether the device has seen nothing of the log yet.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Number of leaves of the log that the device knows.
+    pub fn size(&self) -> u64 {
+        self.size
     }
 
     /// Entries that were sent, and of which this device does not know whether they have a place in the log.

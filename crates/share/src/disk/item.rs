@@ -3,7 +3,7 @@
 //! ```text
 //! record = more u8 (1: the item goes on in the next record) | part of an item
 //! item   = kind u8 | content
-//! 1 base     leaves varint | bytes varint | root [32] | noted u8 | note [120] if noted     the first item
+//! 1 base     first varint | leaves varint | bytes varint | root [32] | noted u8 | note [120] if noted     the first item
 //! 2 floor    from varint | count varint | count × leaf | note [120]
 //! 3 sent     bytes of the entry | has body u8 | body | count varint | count × bytes of a call
 //! 4 settled
@@ -44,7 +44,9 @@ const SETTLED: u8 = 4;
 /// What was moved to the file of leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Base {
-    /// Number of leaves.
+    /// Position of the first leaf: that after the checkpoint with which the device began.
+    pub(super) first: u64,
+    /// Position after the last leaf of the file.
     pub(super) leaves: u64,
     /// Length of the file that counts.
     pub(super) bytes: u64,
@@ -69,21 +71,41 @@ pub(super) enum Item<C: Codec> {
     Settled,
 }
 
+/// The bytes of [`Item::Floor`] with leaves that are encoded already.
+pub(super) fn encode_floor<'a>(
+    from: u64,
+    leaves: impl ExactSizeIterator<Item = &'a [u8]>,
+    note: &SignedNote,
+) -> Vec<u8> {
+    let mut e = Encoder::new();
+    e.u8(FLOOR).varint(from).varint(leaves.len() as u64);
+    for leaf in leaves {
+        e.raw(leaf);
+    }
+    note.encode(&mut e);
+    e.finish()
+}
+
 impl<C: Codec> Item<C> {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
         match self {
             Item::Base(base) => {
-                e.u8(BASE).varint(base.leaves).varint(base.bytes);
+                e.u8(BASE).varint(base.first);
+                e.varint(base.leaves).varint(base.bytes);
                 e.raw(&base.root).u8(u8::from(base.note.is_some()));
                 if let Some(note) = &base.note {
                     note.encode(&mut e);
                 }
             }
             Item::Floor { from, leaves, note } => {
-                e.u8(FLOOR).varint(*from).varint(leaves.len() as u64);
-                leaves.iter().for_each(|leaf| encode_leaf(leaf, &mut e));
-                note.encode(&mut e);
+                let leaves = leaves.iter().map(|leaf| {
+                    let mut e = Encoder::new();
+                    encode_leaf(leaf, &mut e);
+                    e.finish()
+                });
+                let leaves: Vec<Vec<u8>> = leaves.collect();
+                return encode_floor(*from, leaves.iter().map(Vec::as_slice), note);
             }
             Item::Sent { entry, calls } => {
                 e.u8(SENT).bytes(entry.signed().bytes());
@@ -104,6 +126,7 @@ impl<C: Codec> Item<C> {
         let mut d = Decoder::new(bytes, WHAT);
         let item = match d.u8()? {
             BASE => Item::Base(Base {
+                first: d.varint()?,
                 leaves: d.varint()?,
                 bytes: d.varint()?,
                 root: d.array()?,
@@ -115,7 +138,7 @@ impl<C: Codec> Item<C> {
             FLOOR => {
                 let from = d.varint()?;
                 let count = d.bounded(2 * PAGE, "too many leaves")?;
-                let leaves = (0..count).map(|_| decode_leaf(&mut d));
+                let leaves = (0..count).map(|_| decode_leaf(&mut d, Bytes::copy_from_slice));
                 Item::Floor {
                     from,
                     leaves: leaves.collect::<Result<_, _>>()?,
@@ -125,7 +148,7 @@ impl<C: Codec> Item<C> {
             SENT => {
                 let entry = Bytes::copy_from_slice(d.bytes(MAX_ENTRY_BYTES)?);
                 let entry = SignedEntry::decode(entry)?;
-                let entry = entry_of(entry, decode_body(&mut d)?)?;
+                let entry = Entry::known(entry, decode_body(&mut d, Bytes::copy_from_slice)?);
                 let count = d.bounded(MAX_CALLS, "too many calls")?;
                 let call = |_| Ok(Bytes::copy_from_slice(d.bytes(MAX_CALL_BYTES)?));
                 let calls = (0..count).map(call).collect::<Result<_, Reject>>()?;
@@ -153,21 +176,18 @@ pub(super) fn encode_leaf<C: Codec>(leaf: &Leaf<Signed<C>>, e: &mut Encoder) {
     }
 }
 
-/// Reads what [`encode_leaf`] wrote. Nothing of it is verified again.
-pub(super) fn decode_leaf<C: Codec>(d: &mut Decoder<'_>) -> Result<Leaf<Signed<C>>, Reject> {
-    let bytes = Bytes::copy_from_slice(d.bytes(MAX_ENTRY_BYTES)?);
-    let body = decode_body(d)?;
+/// Reads what [`encode_leaf`] wrote. Nothing of it is verified again. `own` makes bytes of the decoder last: a leaf that
+/// somebody keeps must not keep much more.
+pub(super) fn decode_leaf<C: Codec>(
+    d: &mut Decoder<'_>,
+    own: impl Fn(&[u8]) -> Bytes,
+) -> Result<Leaf<Signed<C>>, Reject> {
+    let bytes = own(d.bytes(MAX_ENTRY_BYTES)?);
+    let body = decode_body(d, own)?;
     Ok(match Bare::decode(bytes)? {
-        Bare::Entry(entry) => Leaf::Entry(entry_of(*entry, body)?),
+        Bare::Entry(entry) => Leaf::Entry(Entry::known(*entry, body)),
         Bare::Marks(marks) => Leaf::Marks(Marks::new(marks, Vec::new())),
     })
-}
-
-fn entry_of(entry: SignedEntry, body: Option<Bytes>) -> Result<Entry, Reject> {
-    match body {
-        Some(body) => Entry::with_body(entry, body),
-        None => Ok(Entry::new(entry)),
-    }
 }
 
 fn encode_body(body: Option<&Bytes>, e: &mut Encoder) {
@@ -177,10 +197,10 @@ fn encode_body(body: Option<&Bytes>, e: &mut Encoder) {
     }
 }
 
-fn decode_body(d: &mut Decoder<'_>) -> Result<Option<Bytes>, Reject> {
+fn decode_body(d: &mut Decoder<'_>, own: impl Fn(&[u8]) -> Bytes) -> Result<Option<Bytes>, Reject> {
     match d.u8()? {
         0 => Ok(None),
-        _ => Ok(Some(Bytes::copy_from_slice(d.bytes(MAX_OPS_BYTES)?))),
+        _ => Ok(Some(own(d.bytes(MAX_OPS_BYTES)?))),
     }
 }
 

@@ -13,7 +13,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
+use bytes::Bytes;
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
 use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES};
@@ -34,17 +37,31 @@ const WHAT: &str = "file of leaves";
 
 /// Appends a leaf as it lies in the file.
 pub(super) fn push<C: Codec>(leaf: &Leaf<Signed<C>>, at: u64, out: &mut Vec<u8>) {
-    let mut e = Encoder::new();
+    let start = out.len();
+    let mut e = Encoder::onto(std::mem::take(out));
+    e.raw(&[0; HEAD_BYTES]);
     encode_leaf(leaf, &mut e);
-    let content = e.finish();
+    *out = e.finish();
+    let written = out.get_mut(start..).unwrap_or_default();
+    let Some((head, content)) = written.split_at_mut_checked(HEAD_BYTES) else {
+        return;
+    };
     // Bounded by what an entry and its body may have.
-    out.extend_from_slice(&(content.len() as u32).to_le_bytes());
-    out.extend_from_slice(&check(at, &content));
-    out.extend_from_slice(&content);
+    let (len, wanted) = head.split_at_mut(4);
+    len.copy_from_slice(&(content.len() as u32).to_le_bytes());
+    wanted.copy_from_slice(&check(at, content));
 }
 
+/// The content of a leaf as it lies in the file.
+pub(super) fn content(leaf: &[u8]) -> &[u8] {
+    leaf.get(HEAD_BYTES..).unwrap_or_default()
+}
+
+/// The key that the context comes to. To compute it for each leaf would cost as much as a short leaf.
+static CHECK_KEY: LazyLock<ContextKey> = LazyLock::new(|| hash_derive_key_context(CHECK));
+
 fn check(at: u64, content: &[u8]) -> [u8; 8] {
-    let mut hasher = blake3::Hasher::new_derive_key(CHECK);
+    let mut hasher = blake3::Hasher::new_from_context_key(&CHECK_KEY);
     hasher.update(&at.to_le_bytes());
     hasher.update(content);
     let mut check = [0; 8];
@@ -66,8 +83,11 @@ fn next<C: Codec>(source: &mut impl Read, at: u64) -> Result<(Leaf<Signed<C>>, u
     if check(at, &content) != wanted {
         return Err(Fault::Content("a leaf was changed"));
     }
+    // Entry and body are parts of it.
+    let content = Bytes::from(content);
     let mut d = Decoder::new(&content, WHAT);
-    let leaf = decode_leaf(&mut d).and_then(|leaf| d.finish().map(|()| leaf))?;
+    let leaf = decode_leaf(&mut d, |part| content.slice_ref(part));
+    let leaf = leaf.and_then(|leaf| d.finish().map(|()| leaf))?;
     Ok((leaf, (HEAD_BYTES + len) as u64))
 }
 
@@ -115,31 +135,34 @@ impl Fault {
 pub(super) struct Leaves {
     path: PathBuf,
     file: File,
-    /// Number of leaves.
+    /// Position of the first leaf.
+    first: u64,
+    /// Position after the last leaf.
     len: u64,
     /// Where they end.
     end: u64,
-    /// Offsets of leaves 0, `STRIDE`, 2 `STRIDE`…
+    /// Offsets of the first leaf, and of every `STRIDE`th after it.
     index: Vec<u64>,
 }
 
 impl Leaves {
-    /// Opens the file, and gives its first `len` leaves, which take `end` bytes, to `each`.
+    /// Opens the file, and gives its leaves from `first` up to the position `len`, which end at `end`, to `each`.
     pub(super) fn open<C: Codec>(
         path: &Path,
-        len: u64,
+        (first, len): (u64, u64),
         end: u64,
         mut each: impl FnMut(Leaf<Signed<C>>),
     ) -> Result<Leaves, DiskError> {
         let file = state::private::open_file(path)?;
         let mut leaves = Leaves {
             path: path.to_owned(),
-            len: 0,
+            first,
+            len: first,
             end: HEADER.len() as u64,
             index: Vec::new(),
             file,
         };
-        if end < leaves.end || (end == leaves.end) != (len == 0) {
+        if end < leaves.end || len < first || (end == leaves.end) != (len == first) {
             return Err(damaged(path, "the journal names a length that is none"));
         }
         let clone = leaves.file.try_clone().map_err(|e| damaged(path, e))?;
@@ -162,7 +185,7 @@ impl Leaves {
     }
 
     fn passed(&mut self, bytes: u64) {
-        if self.len.is_multiple_of(STRIDE) {
+        if (self.len.saturating_sub(self.first)).is_multiple_of(STRIDE) {
             self.index.push(self.end);
         }
         self.len = self.len.saturating_add(1);
@@ -184,7 +207,12 @@ impl Leaves {
         Ok(())
     }
 
-    /// Number of leaves.
+    /// Position of the first leaf.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Position after the last leaf.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
@@ -196,25 +224,24 @@ impl Leaves {
 
     /// One leaf.
     pub(super) fn get<C: Codec>(&self, at: u64) -> Result<Option<Leaf<Signed<C>>>, DiskError> {
-        if at >= self.len {
+        if at < self.first || at >= self.len {
             return Ok(None);
         }
         let mut found = None;
-        self.each_from(at - at % STRIDE, at.saturating_add(1), |_, leaf| {
-            found = Some(leaf)
-        })?;
+        self.each_from(at, at.saturating_add(1), |_, leaf| found = Some(leaf))?;
         Ok(found)
     }
 
-    /// Gives the leaves of a range, and those before it from a multiple of `STRIDE` on, to `each`.
+    /// Gives the leaves of a range, and some before it, to `each`.
     pub(super) fn each_from<C: Codec>(
         &self,
         from: u64,
         to: u64,
         mut each: impl FnMut(u64, Leaf<Signed<C>>),
     ) -> Result<(), DiskError> {
-        let place = usize::try_from(from / STRIDE).unwrap_or(usize::MAX);
-        let from = from - from % STRIDE;
+        let behind = from.saturating_sub(self.first);
+        let place = usize::try_from(behind / STRIDE).unwrap_or(usize::MAX);
+        let from = self.first.saturating_add(behind - behind % STRIDE);
         let Some(offset) = self.index.get(place) else {
             return Ok(());
         };

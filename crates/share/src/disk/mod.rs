@@ -39,14 +39,16 @@ use crate::ledger::Ledger;
 use crate::scheme::Leaf;
 use crate::signed::{Codec, Signed};
 use crate::volume::Volume;
-pub use closed::Closed;
+pub use closed::{Closed, own_entries};
 use item::{Base, Item, Join};
 use leaves::Leaves;
 
-const JOURNAL: &str = "journal";
+pub(crate) const JOURNAL: &str = "journal";
 const LEAVES: &str = "leaves";
 /// Length of a journal that is replaced by a short one.
 const COMPACT_BYTES: u64 = 4 << 20;
+/// Room for more leaves that are in the journal only, bytes: more than a leaf has.
+const TAIL_ROOM: usize = 128 << 10;
 /// How long the disk may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -160,8 +162,8 @@ impl<C: Codec> Read<C> {
 }
 
 impl<C: Codec> Disk<C> {
-    /// Opens the files, and extends `ledger`, which is that of an empty log, by what they have. Waits for another
-    /// process that has them open, until the deadline.
+    /// Opens the files, and extends `ledger`, which is that of an empty log or of the checkpoint with which the device
+    /// began, by what they have. Waits for another process that has them open, until the deadline.
     ///
     /// # Errors
     /// [`DiskError`]; then nothing was changed.
@@ -201,18 +203,24 @@ impl<C: Codec> Disk<C> {
         if let Some(why) = read.wrong {
             return Err(damaged(&path, why));
         }
+        let first = ledger.size();
         let base = read.base.unwrap_or(Base {
-            leaves: 0,
+            first,
+            leaves: first,
             bytes: leaves::HEADER.len() as u64,
             root: ledger.point().root,
-            note: None,
+            note: ledger.note().copied(),
         });
+        if base.first != first {
+            return Err(damaged(&path, "its leaves begin elsewhere in the log"));
+        }
         if base.leaves > 0 && base.note.is_none() {
             return Err(damaged(&path, "no note names its leaves"));
         }
         let mut durable = Durable::new(ledger);
         let extend = |leaf: Leaf<Signed<C>>| durable.extend(&leaf);
-        let leaves = Leaves::open(&directory.join(LEAVES), base.leaves, base.bytes, extend)?;
+        let span = (first, base.leaves);
+        let leaves = Leaves::open(&directory.join(LEAVES), span, base.bytes, extend)?;
         if durable.ledger.point().root != base.root {
             let why = "its leaves do not lead to the root that the journal names";
             return Err(damaged(&directory.join(LEAVES), why));
@@ -287,11 +295,13 @@ impl<C: Codec> Disk<C> {
 
     /// Notes that the journal has these leaves.
     fn grown(&mut self, leaves: &[Leaf<Signed<C>>], note: SignedNote) {
+        self.hold(leaves);
+        self.met(leaves, note);
+    }
+
+    /// These leaves, which a note names, were written.
+    fn met(&mut self, leaves: &[Leaf<Signed<C>>], note: SignedNote) {
         for leaf in leaves {
-            let before = self.tail.len();
-            leaves::push(leaf, self.len(), &mut self.tail);
-            // Bounded by what a leaf and its body may have.
-            self.lengths.push((self.tail.len() - before) as u32);
             if let Leaf::Entry(entry) = leaf {
                 let id = entry.signed().hash();
                 self.sent.retain(|(sent, _)| *sent != id);
@@ -301,14 +311,33 @@ impl<C: Codec> Disk<C> {
         self.root = note.note().log.root;
     }
 
-    /// Number of leaves of the floor.
+    /// Keeps leaves as they lie in their file.
+    fn hold(&mut self, leaves: &[Leaf<Signed<C>>]) {
+        for leaf in leaves {
+            let (before, at) = (self.tail.len(), self.len());
+            if self.tail.capacity() - before < TAIL_ROOM {
+                // Doubling would take twice what is needed.
+                self.tail.reserve_exact(8 * TAIL_ROOM);
+            }
+            leaves::push(leaf, at, &mut self.tail);
+            // Bounded by what a leaf and its body may have.
+            self.lengths.push((self.tail.len() - before) as u32);
+        }
+    }
+
+    /// Position of the first leaf of the floor. A device that began with a checkpoint does not have those before.
+    pub fn first(&self) -> u64 {
+        self.leaves.first()
+    }
+
+    /// Size of the log that the floor has.
     pub fn len(&self) -> u64 {
         self.leaves.len().saturating_add(self.lengths.len() as u64)
     }
 
     /// Whether it has no leaf.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == self.first()
     }
 
     /// Writes a record. It is durable after [`Disk::sync`], and survives the end of the process at once.
@@ -320,27 +349,24 @@ impl<C: Codec> Disk<C> {
         V: Volume<Signed<C>>,
         V::Call: Keep,
     {
-        let item = match record {
-            Record::Floor { leaves, note } => Item::Floor {
-                from: self.len(),
-                leaves: leaves.clone(),
-                note: *note,
-            },
-            Record::Sent(Sent { entry, calls }) => Item::Sent {
-                entry: entry.clone(),
-                calls: calls
-                    .iter()
-                    .map(|call| Bytes::from(call.encode()))
-                    .collect(),
-            },
-            Record::Settled => Item::<C>::Settled,
-        };
-        let bytes = item.encode();
-        self.append(&bytes)?;
-        match item {
-            Item::Floor { leaves, note, .. } => self.grown(&leaves, note),
-            Item::Sent { entry, .. } => self.sent.push((entry.signed().hash(), bytes)),
-            Item::Settled | Item::Base(_) => self.sent.clear(),
+        match record {
+            Record::Floor { leaves, note } => self.write_floor(leaves, *note)?,
+            Record::Sent(Sent { entry, calls }) => {
+                let item = Item::<C>::Sent {
+                    entry: entry.clone(),
+                    calls: calls
+                        .iter()
+                        .map(|call| Bytes::from(call.encode()))
+                        .collect(),
+                };
+                let bytes = item.encode();
+                self.append(&bytes)?;
+                self.sent.push((entry.signed().hash(), bytes));
+            }
+            Record::Settled => {
+                self.append(&Item::<C>::Settled.encode())?;
+                self.sent.clear();
+            }
         }
         if self.journal.len_bytes() > self.compact_at {
             self.compact_at = self.journal.len_bytes().saturating_add(self.compact_bytes);
@@ -349,6 +375,31 @@ impl<C: Codec> Disk<C> {
                 tracing::warn!(%error, "the journal of a shared volume stays long");
             }
         }
+        Ok(())
+    }
+
+    /// Each leaf is encoded once, for its file and for the journal.
+    fn write_floor(
+        &mut self,
+        leaves: &[Leaf<Signed<C>>],
+        note: SignedNote,
+    ) -> Result<(), DiskError> {
+        let (from, tail, held) = (self.len(), self.tail.len(), self.lengths.len());
+        self.hold(leaves);
+        let mut rest = self.tail.get(tail..).unwrap_or_default();
+        let contents = self.lengths.iter().skip(held).map(|length| {
+            let (leaf, more) = rest.split_at_checked(*length as usize).unwrap_or_default();
+            rest = more;
+            leaves::content(leaf)
+        });
+        let item = item::encode_floor(from, contents, &note);
+        if let Err(error) = self.append(&item) {
+            // The floor has what the journal has.
+            self.tail.truncate(tail);
+            self.lengths.truncate(held);
+            return Err(error);
+        }
+        self.met(leaves, note);
         Ok(())
     }
 
@@ -390,6 +441,7 @@ impl<C: Codec> Disk<C> {
         self.tail.clear();
         self.lengths.clear();
         let base = Item::<C>::Base(Base {
+            first: self.leaves.first(),
             leaves: self.leaves.len(),
             bytes: self.leaves.end(),
             root: self.root,
@@ -470,7 +522,7 @@ impl<C: Codec> Disk<C> {
         self.sent.is_empty()
     }
 
-    /// Hashes of all leaves of the floor.
+    /// Hashes of all leaves of the floor, from [`Disk::first`] on.
     ///
     /// # Errors
     /// [`DiskError::Damaged`].
@@ -481,7 +533,8 @@ impl<C: Codec> Disk<C> {
         use crate::prefixes::Rfc6962;
         let mut hashes = Vec::new();
         let push = |_, leaf: Leaf<Signed<C>>| hashes.push(Signed::<C>::leaf_hash(&leaf));
-        self.leaves.each_from(0, self.leaves.len(), push)?;
+        let (first, len) = (self.leaves.first(), self.leaves.len());
+        self.leaves.each_from(first, len, push)?;
         let mut rest = self.tail.as_slice();
         for (at, length) in (self.leaves.len()..).zip(&self.lengths) {
             let (leaf, more) = rest.split_at_checked(*length as usize).unwrap_or_default();

@@ -107,6 +107,15 @@ pub enum Evidence<S: Scheme> {
         /// A fault that the entry has at any position.
         malformed: Option<&'static str>,
     },
+    /// A log that does not begin with the prefix that the owners have named for the epoch.
+    Start {
+        /// Names the log.
+        note: S::Note,
+        /// Position of the first of these leaves.
+        from: u64,
+        /// Leaves that lead from this log's prefix to the note. A proof is made of them.
+        leaves: Vec<Leaf<S>>,
+    },
     /// Two notes, neither of which continues the other.
     Notes {
         /// The newest note of this log.

@@ -31,9 +31,20 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let Status::Resuming { sent } = &self.status else {
             return false;
         };
+        if !self.has_start() {
+            return false;
+        }
         let Some(sent) = sent else { return true };
         let row = self.ledger.author(self.scheme.me());
         row.is_some_and(|row| row.resume_at >= S::heading(sent).seen.size)
+    }
+
+    /// Whether the log has the prefix with which its epoch begins. Before that it may be any log of an earlier epoch, so
+    /// the device signs nothing.
+    pub fn has_start(&self) -> bool {
+        let rule = self.scheme.rules().has(Rule::SignsFromStart);
+        let start = self.scheme.start().filter(|_| rule);
+        start.is_none_or(|start| self.ledger.size() >= start.size)
     }
 
     pub(super) fn resume(&mut self, out: &mut Effects<S, V, T>) {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::verify::{FORGED, Wrong};
+use super::verify::{FORGED, OTHER_EPOCH, Wrong};
 use super::{Effect, Effects, Engine, Evidence, Record, Reply, Stage, Status, Stopped};
 use crate::rules::{Rule, Rules};
 use crate::scheme::{Leaf, Log, Signer};
@@ -29,8 +29,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             return Err(Wrong::Unfit(what));
         }
         let mut after = Vec::new();
+        let mut news = Vec::with_capacity(new.len());
         for leaf in new {
-            self.take_leaf(leaf, reply, &mut after)?;
+            let leaf = self.as_sent(leaf);
+            self.take_leaf(&leaf, reply, &mut after)?;
+            news.push(leaf);
         }
         if !reply.more {
             self.verify_all(&reply.note)?;
@@ -39,12 +42,22 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             return Ok(());
         }
         Arc::make_mut(&mut self.ledger).met(&reply.note);
-        self.news.extend_from_slice(new);
+        self.news.append(&mut news);
         if self.scheme.rules().has(Rule::FloorBeforeAnswer) {
             self.journal_floor(out);
         }
         out.append(&mut after);
         Ok(())
+    }
+
+    /// An entry of this device as it was sent, with all that it says. So the floor has what this device has done, whatever
+    /// becomes of the server.
+    fn as_sent(&self, leaf: &Leaf<S>) -> Leaf<S> {
+        let mine = match leaf {
+            Leaf::Entry(entry) => self.flight.iter().find(|sent| S::id(sent) == S::id(entry)),
+            Leaf::Marks(_) => None,
+        };
+        mine.map_or_else(|| leaf.clone(), |sent| Leaf::Entry(sent.clone()))
     }
 
     /// The leaves that are new. All leaves of the reply must lead from this log to the note's root. If then one that
@@ -66,6 +79,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         if !fresh && log.root_with(reply.from, &reply.leaves) != Some(noted.root) {
             return Err(Wrong::Unfit("the leaves do not lead to the note"));
         }
+        self.begins(reply)?;
         let known = usize::try_from(known).unwrap_or(usize::MAX);
         let (old, new) = reply
             .leaves
@@ -76,6 +90,36 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             return Err(self.two_logs(reply));
         }
         Ok(new)
+    }
+
+    /// The log of an epoch begins with the prefix that its owners have named. Asked when the log reaches its size; a log
+    /// that is shorter is not all that there is.
+    fn begins(&self, reply: &Reply<S>) -> Result<(), Wrong<S>> {
+        let log = self.ledger.log();
+        let rules = self.scheme.rules();
+        let start = self.scheme.start().filter(|it| it.size > log.size());
+        let Some(start) = start.filter(|_| rules.has(Rule::BeginsWithStart)) else {
+            return Ok(());
+        };
+        if S::noted(&reply.note).size < start.size {
+            return match reply.more {
+                true => Ok(()),
+                false => Err(Wrong::Unfit(
+                    "the log ends before the prefix that the owners have named",
+                )),
+            };
+        }
+        let place = start.size.saturating_sub(reply.from);
+        let before = usize::try_from(place).ok();
+        let before = before.and_then(|place| reply.leaves.get(..place));
+        match before.and_then(|before| log.root_with(reply.from, before)) {
+            Some(root) if root == start.root => Ok(()),
+            _ => Err(Wrong::Evidence(Box::new(Evidence::Start {
+                note: reply.note.clone(),
+                from: reply.from,
+                leaves: reply.leaves.clone(),
+            }))),
+        }
     }
 
     /// What must come with these leaves, and did not.
@@ -131,7 +175,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
         let rules = self.scheme.rules();
         let urgent = !reply.more || self.is_urgent(entry);
+        let at = self.ledger.size();
         let malformed = match self.ledger.volume().malformed(entry) {
+            _ if rules.has(Rule::EpochOfPosition) && !self.scheme.has_epoch_of(at, entry) => {
+                Some(OTHER_EPOCH)
+            }
             _ if urgent && self.is_forged(entry) => Some(FORGED),
             malformed => malformed,
         };
@@ -143,7 +191,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         self.verify_all(note)?;
         Err(Wrong::Evidence(Box::new(Evidence::Form {
             note: note.clone(),
-            at: self.ledger.size(),
+            at,
             entry: entry.clone(),
             faults,
             malformed,

@@ -15,6 +15,9 @@ use trust::shared::form::Faults;
 /// What is wrong with an entry whose author did not sign it.
 pub(super) const FORGED: &str = "the signature is not the author's";
 
+/// What is wrong with an entry of another epoch than its position has.
+pub(super) const OTHER_EPOCH: &str = "it is of another epoch of the log";
+
 /// What is wrong with a reply.
 pub(super) enum Wrong<S: Signer> {
     /// It proves nothing.

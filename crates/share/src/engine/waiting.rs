@@ -13,6 +13,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         if author == self.scheme.me() {
             return Support::Own;
         }
+        if at < self.ledger.begins() {
+            return Support::Attested;
+        }
         let by_messages = if self.scheme.rules().has(Rule::AttestByAuthor) {
             self.attested.get(author).copied().unwrap_or(0)
         } else {
@@ -21,11 +24,17 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         };
         if by_messages.max(self.attested_by_entries(author)) > at {
             Support::Attested
-        } else if self.ledger.volume().accepted(author) > at {
+        } else if self.begun() > at || self.ledger.volume().accepted(author) > at {
             Support::Accepted
         } else {
             Support::None
         }
+    }
+
+    /// Size of the prefix with which the log's epoch begins. The owners have signed it, so nobody need speak for its
+    /// entries: every device of the epoch has them.
+    fn begun(&self) -> u64 {
+        self.scheme.start().map_or(0, |start| start.size)
     }
 
     /// Size of the prefix that a device attests, by messages or by its entries.
@@ -48,8 +57,25 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         self.support(at, author) != Support::None
     }
 
+    /// Whether this device attests its last entry.
+    pub fn has_attested(&self) -> bool {
+        let me = self.scheme.me();
+        let row = self.ledger.author(me);
+        row.is_none_or(|row| self.attested(me) > row.last_at)
+    }
+
+    /// Authors of entries that nothing speaks for, each with the position of its last entry.
+    pub fn unsupported(&self) -> Vec<(S::Device, u64)> {
+        let authors = self.ledger.authors();
+        let unsupported =
+            authors.filter(|(author, row)| self.support(row.last_at, *author) == Support::None);
+        unsupported
+            .map(|(author, row)| (author, row.last_at))
+            .collect()
+    }
+
     /// A prefix in which every entry is supported. A longer one may be so too.
-    pub(super) fn foldable(&self) -> u64 {
+    pub fn foldable(&self) -> u64 {
         let size = self.ledger.size();
         if !self.scheme.rules().has(Rule::FoldAttested) {
             return size;
@@ -60,9 +86,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             }
             let by_messages = self.attested.get(author).copied().unwrap_or(0);
             let accepted = self.ledger.volume().accepted(author);
-            Some(row.attested.max(by_messages).max(accepted))
+            let begun = self.begun();
+            Some(row.attested.max(by_messages).max(accepted).max(begun))
         });
-        unsupported.min().unwrap_or(size).min(size)
+        let supported = unsupported.min().unwrap_or(size).min(size);
+        supported.max(self.ledger.begins())
     }
 
     /// Waits out a lock that was renewed last at `locked`. A wait that began before the renewal does not count: the

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use trust::shared::calls::{self, Calls, Directory, Held, Replaced, Spot};
+use trust::shared::calls::{self, Calls, Held, Replaced, Spot};
 use trust::shared::change::Change;
 use trust::shared::guard::Guard;
 use trust::shared::ops::{Body, Op};
@@ -156,20 +156,7 @@ impl Sight<'_> {
             (Some(held), true) => Replaced::Dropped(held),
             (None, true) => Replaced::Left,
         };
-        let op = self.calls().create_over(&spot, file, inode, replaced)?;
-        self.named(&spot.directory, op)
-    }
-
-    /// An op that gives a directory one more name. A caller that names the directory by its number says no way to it, so
-    /// no guard can be about the directory's own name. The directory must be unchanged instead: one that was removed is.
-    fn named(&mut self, directory: &Directory, mut op: Op) -> Planned {
-        let file = directory.id;
-        if directory.path.is_empty() && file != self.volume.root {
-            let inode = self.inode(&file)?.ok_or(Refused::NotFound)?;
-            let is = Some(self.volume.inode_hash(&inode));
-            op.guards.push(Guard::HashIs { file, is });
-        }
-        Plan::op(op)
+        Plan::op(self.calls().create_over(&spot, file, inode, replaced)?)
     }
 
     pub(super) fn is_directory(&mut self, file: &FileId) -> Result<(), Halt> {
@@ -284,10 +271,8 @@ impl Sight<'_> {
             (_, Some(held)) => Replaced::Dropped(held),
             (_, None) => Replaced::Left,
         };
-        match self.calls().rename(&from, &to, replaced)? {
-            Some(op) => self.named(&to.directory, op),
-            None => Ok(Plan::Says(Answer::Done(moved.file))),
-        }
+        let op = self.calls().rename(&from, &to, replaced)?;
+        op.map_or(Ok(Plan::Says(Answer::Done(moved.file))), Plan::op)
     }
 
     /// A directory gets another parent only from who may write it, and with all links from there up to the root.
@@ -319,8 +304,7 @@ impl Sight<'_> {
             return Err(Refused::Exists.into());
         }
         let held = self.held(file)?;
-        let op = self.calls().link(&spot, &held)?;
-        self.named(&spot.directory, op)
+        Plan::op(self.calls().link(&spot, &held)?)
     }
 
     fn take_lock(&mut self, file: &Which) -> Planned {

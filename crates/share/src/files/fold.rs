@@ -14,7 +14,7 @@ use super::plan::{Made, Plan, Try};
 use super::sight::{Halt, Sight};
 
 /// Ops that one fold looks at. A longer log takes several folds, so that none holds up the calls of programs.
-const MAX_FOLDED_OPS: u32 = 8192;
+pub(super) const MAX_FOLDED_OPS: u32 = 8192;
 
 impl Sight<'_> {
     /// Puts what has changed since a principal's last fold into its i-table, as far as every entry is attested.
@@ -22,7 +22,7 @@ impl Sight<'_> {
         let before = self.last_fold(principal)?;
         let upto = attempt.foldable.min(self.at);
         let folded = before.map_or(0, |fold| fold.upto);
-        // What is forgotten was folded.
+        // Before that, only the last changes are known. They are in every later fold.
         if upto <= folded || upto < self.replay.begins() {
             return Ok(Plan::Says(Answer::Settled));
         }

@@ -19,6 +19,7 @@
 //! | `shelf` | what was fetched, in bounded memory |
 //! | `tidy` | which principals should be folded; forgetting what is folded |
 //! | `turn` | whose turn it is to change a file that many devices want to change |
+//! | `checkpoint` | rows of a checkpoint, and files that begin with one |
 //!
 //! A copy of `Files` shares the outlines until one of the two grows. The engine's own is the only one while it runs,
 //! unless somebody keeps a clone of the ledger's `Arc`: then the next leaf copies everything. So nobody keeps one.
@@ -49,6 +50,7 @@ use turn::Claimed;
 mod answer;
 mod build;
 mod call;
+mod checkpoint;
 mod codec;
 mod fold;
 mod history;
@@ -68,9 +70,11 @@ pub use call::{
     Attributes, Call, MAX_CALL_BYTES, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place,
     Which,
 };
+pub use checkpoint::NoRows;
 pub use logged::{History, Logged, LoggedOp, MAX_LOGGED};
 pub use plan::Made;
 pub use shelf::{DEFAULT_SHELF_BYTES, Shelf};
+pub use tidy::MAX_UNFORGOTTEN_OPS;
 
 /// The outlines of entries. Evaluation keeps what it finds out, so asking changes them.
 #[derive(Debug)]

@@ -36,8 +36,6 @@ enum Key {
 
 #[derive(Clone, Debug)]
 enum Thing {
-    /// A body that nobody has read yet: most are never read.
-    Unread(Bytes),
     Body(Result<Arc<Body>, Reject>),
     Block(Result<Found, Reject>),
 }
@@ -71,8 +69,8 @@ struct Things {
     /// Something was supplied since the last question.
     supplied: bool,
     open: VecDeque<Open>,
-    /// Positions of bodies that nobody may have read.
-    unread: VecDeque<u64>,
+    /// Bodies that came unasked and that nobody has read yet, by position, ascending. Most are never read.
+    unread: VecDeque<(u64, Bytes)>,
     /// What the question that is being asked has used.
     asking: Option<HashSet<Key>>,
 }
@@ -116,9 +114,9 @@ impl Shelf {
 
     /// A body that came without being asked for. Its hash is that of the entry.
     pub(crate) fn keep_unread(&self, position: u64, body: Bytes) {
-        let weight = body.len();
-        self.put(Key::Body(position), Thing::Unread(body), weight);
-        self.things().unread(position);
+        let mut things = self.things();
+        things.keep_unread(position, body);
+        things.evict(self.limit_bytes);
     }
 
     /// Puts a block here that has the wanted handle, or the rule that it breaks.
@@ -179,24 +177,41 @@ fn weight_of(body: &Result<Arc<Body>, Reject>) -> usize {
 const OP_BYTES: usize = 1024;
 /// Roughly the memory of an entry of the tables.
 const PLACE_BYTES: usize = 200;
+/// Roughly what a body takes that nobody has read, beside its bytes.
+const UNREAD_BYTES: usize = 100;
 
 impl Things {
-    /// Drops the oldest of many bodies that nobody has read. Who misses one finds it where the entry is.
-    fn unread(&mut self, position: u64) {
-        self.unread.push_back(position);
-        if self.unread.len() <= MAX_UNREAD {
-            return;
-        }
-        let Some(oldest) = self.unread.pop_front().map(Key::Body) else {
-            return;
-        };
-        let unread = |place: &Place| matches!(place.thing, Thing::Unread(_));
-        if self.places.get(&oldest).is_some_and(unread)
-            && let Some(place) = self.places.remove(&oldest)
+    /// Of many bodies that nobody has read, the oldest goes. Who misses one finds it where the entry is.
+    fn keep_unread(&mut self, position: u64, body: Bytes) {
+        if self
+            .unread
+            .back()
+            .is_some_and(|(last, _)| *last >= position)
         {
-            self.order.remove(&place.used);
-            self.weight -= place.weight;
+            return;
         }
+        self.weight += body.len() + UNREAD_BYTES;
+        self.unread.push_back((position, body));
+        if self.unread.len() > MAX_UNREAD {
+            self.drop_unread();
+        }
+    }
+
+    /// Drops the oldest body that nobody has read. False: there is none.
+    fn drop_unread(&mut self) -> bool {
+        let oldest = self.unread.pop_front();
+        if let Some((_, body)) = &oldest {
+            self.weight -= body.len() + UNREAD_BYTES;
+        }
+        oldest.is_some()
+    }
+
+    /// Takes a body that nobody has read.
+    fn take_unread(&mut self, position: u64) -> Option<Bytes> {
+        let found = self.unread.binary_search_by_key(&position, |(at, _)| *at);
+        let (_, body) = self.unread.remove(found.ok()?)?;
+        self.weight -= body.len() + UNREAD_BYTES;
+        Some(body)
     }
 
     fn insert(&mut self, key: Key, thing: Thing, weight: usize) {
@@ -256,6 +271,7 @@ impl Things {
 
     /// Drops what was used least recently, but nothing that the oldest question needs.
     fn evict(&mut self, limit_bytes: usize) {
+        while self.weight > limit_bytes && self.drop_unread() {}
         if self.weight <= limit_bytes {
             return;
         }
@@ -284,16 +300,16 @@ impl Bodies for Shelf {
     fn body(&self, position: u64) -> Result<Option<Arc<Body>>, Reject> {
         let mut things = self.things();
         let key = Key::Body(position);
-        match things.get(key) {
-            Some(Thing::Body(body)) => body.map(Some),
-            Some(Thing::Unread(bytes)) => {
-                let body = Body::decode(&bytes).map(Arc::new);
-                let weight = weight_of(&body) + PLACE_BYTES;
-                things.insert(key, Thing::Body(body.clone()), weight);
-                body.map(Some)
-            }
-            _ => Ok(None),
+        if let Some(Thing::Body(body)) = things.get(key) {
+            return body.map(Some);
         }
+        let Some(bytes) = things.take_unread(position) else {
+            return Ok(None);
+        };
+        let body = Body::decode(&bytes).map(Arc::new);
+        let weight = weight_of(&body) + PLACE_BYTES;
+        things.insert(key, Thing::Body(body.clone()), weight);
+        body.map(Some)
     }
 }
 
@@ -393,14 +409,27 @@ mod tests {
     fn body_that_came_unasked_is_read_when_it_is_used() {
         let shelf = shelf(2);
         let bytes = Bytes::from(Body::default().encode());
-        let unread = PLACE_BYTES + bytes.len();
+        let unread = UNREAD_BYTES + bytes.len();
         shelf.keep_unread(3, bytes);
         shelf.keep_unread(4, Bytes::from_static(&[0]));
-        assert_eq!(shelf.weight_bytes(), unread + PLACE_BYTES + 1);
+        assert_eq!(shelf.weight_bytes(), unread + UNREAD_BYTES + 1);
         assert_eq!(shelf.body(3), body().map(Some));
         assert!(shelf.body(4).is_err());
         // Read once.
         assert_eq!(shelf.weight_bytes(), WEIGHT + PLACE_BYTES);
+    }
+
+    #[test]
+    fn body_that_nobody_reads_goes_before_those_that_were_fetched() {
+        let shelf = shelf(2);
+        shelf.put_body(9, body());
+        let bytes = Bytes::from(Body::default().encode());
+        (0..9).for_each(|position| shelf.keep_unread(position, bytes.clone()));
+        // One that comes again is here, or was dropped: its entry has it.
+        shelf.keep_unread(8, bytes);
+        shelf.put_body(10, body());
+        assert!(has(&shelf, 9) && has(&shelf, 10) && !has(&shelf, 8));
+        assert_eq!(shelf.weight_bytes(), 2 * WEIGHT);
     }
 
     #[test]

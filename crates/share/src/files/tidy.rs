@@ -3,21 +3,29 @@
 use std::collections::BTreeMap;
 
 use trust::shared::device::DeviceKey;
-use trust::shared::effect::Missing;
-use trust::shared::effect::replay::Sources;
+use trust::shared::effect::replay::{Base, Sources};
+use trust::shared::effect::{Missing, Replay};
 use trust::shared::key::Key;
 use trust::shared::members::Members;
 use trust::shared::outcome::Written;
 use trust::shared::outline::Outline;
 use trust::shared::principal::Principal;
 
+use super::fold::MAX_FOLDED_OPS;
 use super::sight::Halt;
-use super::{Files, question};
+use super::{Files, Shelf, question};
 use crate::roster::END;
 
-/// A principal with changes is folded after so many leaves, however few its changes are: what lies before the oldest
-/// change that is not folded cannot be forgotten.
+/// A principal with changes is folded after so many leaves, however few its changes are: each changed name that nobody
+/// has folded takes memory on every device.
 const MAX_AGE: u64 = 1 << 16;
+
+/// Ops that are kept one by one at most, if their entries are attested: some 26 MiB. Without folds a device
+/// judges the oldest of them then.
+pub const MAX_UNFORGOTTEN_OPS: u64 = 1 << 20;
+
+/// Ops that are forgotten at a time, at most: some must be judged first, and meanwhile no program is answered.
+const STAGE_OPS: u32 = 1 << 14;
 
 /// Changes of principals since the last entry that folds them.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +42,17 @@ struct Since {
 }
 
 impl Unfolded {
+    /// What a checkpoint leaves to be folded.
+    pub(super) fn of(base: &Base) -> Unfolded {
+        let since = base.unfolded().into_iter();
+        let since =
+            since.map(|(principal, (first, changes))| (principal, Since { first, changes }));
+        Unfolded {
+            since: since.collect(),
+            folds: 0,
+        }
+    }
+
     /// Counts an entry. What its author may not do counts for nothing.
     pub(super) fn count(&mut self, written: &Written, outline: &Outline, members: &Members) {
         let at = written.position;
@@ -100,27 +119,95 @@ impl Files {
         self.known.get().kept_ops() as u64
     }
 
-    /// Forgets the outlines of entries that every reader takes from folds, if they have so many ops, and not few of all.
+    /// Number of those that may be forgotten. The others are the last ones of what has changed and is not folded.
+    pub fn ops_since_forgetting(&self) -> u64 {
+        self.known.get().ops_since_begin() as u64
+    }
+
+    /// Forgets the outlines of old entries, but for the last change of what is not folded: at least `worth` ops, at most
+    /// [`STAGE_OPS`], or none. What lies before `attested` is attested or accepted. Gives whether it has forgotten some.
     ///
     /// # Errors
     /// What must be fetched first.
-    pub fn forget(&self, worth: u64) -> Result<(), Missing> {
+    pub fn forget(&self, device: DeviceKey, attested: u64, worth: u64) -> Result<bool, Missing> {
+        let worth = worth.min(STAGE_OPS.into());
         let asked = self.ask(question(&2u8), |replay| {
             let from = Sources {
                 members: self.members(),
                 stored: &*self.shelf,
             };
-            let upto = replay.forgettable(from)?;
-            let worth = worth.max(replay.kept_ops() as u64 / 8);
-            if (replay.ops_before(upto) as u64) < worth {
-                return Ok(());
-            }
-            Ok(replay.forget_before(upto, from)?)
+            let limit = attested.min(replay.size());
+            let after = self.forgettable(replay, device, (limit, worth), from)?;
+            let Some(after) = after else {
+                return Ok(false);
+            };
+            replay.forget_before(after, from)?;
+            Ok(true)
         });
         match asked {
+            Ok(forgotten) => Ok(forgotten),
             Err(Halt::Missing(missing)) => Err(missing),
             // A tree that a member signed may be malformed: then everything is kept.
-            Ok(()) | Err(Halt::Refused(_) | Halt::Locked(..)) => Ok(()),
+            Err(Halt::Refused(_) | Halt::Locked(..)) => Ok(false),
         }
     }
+
+    /// The position up to which to forget. After the entry of a fold there is the least to judge.
+    fn forgettable(
+        &self,
+        replay: &mut Replay,
+        device: DeviceKey,
+        (limit, worth): (u64, u64),
+        from: Sources<'_, Shelf>,
+    ) -> Result<Option<u64>, Halt> {
+        let begins = replay.begins();
+        let stage = replay.position_after(begins, STAGE_OPS);
+        let stage = stage.map_or(limit, |stage| stage.min(limit));
+        let folded = replay.after_fold(stage, from)?;
+        let after = self.spared(replay, device, folded, from)?;
+        if ops_from_begin(replay, after) >= worth {
+            return Ok(Some(after));
+        }
+        // Nobody has folded for long, or nobody can.
+        let many = replay.ops_since_begin() as u64 > MAX_UNFORGOTTEN_OPS;
+        let stage = match many {
+            true => stage,
+            false if replay.after_fold(limit, from)? > stage => {
+                self.spared(replay, device, stage, from)?
+            }
+            false => begins,
+        };
+        Ok((ops_from_begin(replay, stage) >= worth).then_some(stage))
+    }
+
+    /// A position that is not beyond `most`, and so that this device still has many ops of its next fold one by one: the
+    /// last ones before a position are folded together, however many they are.
+    fn spared(
+        &self,
+        replay: &mut Replay,
+        device: DeviceKey,
+        most: u64,
+        from: Sources<'_, Shelf>,
+    ) -> Result<u64, Halt> {
+        let Some(device) = self.roster.number(device) else {
+            return Ok(most);
+        };
+        let mut spared = most;
+        for principal in self.unfolded.since.keys() {
+            if !self.members().may_write(device, *principal, END) {
+                continue;
+            }
+            let fold = replay.last_fold(replay.size(), *principal, from)?;
+            let since = fold.map_or(0, |fold| fold.upto).max(replay.begins());
+            let next = replay.position_after(since, MAX_FOLDED_OPS);
+            spared = next.map_or(spared, |next| spared.min(next));
+        }
+        Ok(spared)
+    }
+}
+
+/// Ops that are kept one by one before a position.
+fn ops_from_begin(replay: &Replay, position: u64) -> u64 {
+    let before = replay.ops_before(position);
+    before.saturating_sub(replay.ops_before(replay.begins())) as u64
 }

@@ -164,7 +164,7 @@ impl Files {
             if wanted.iter().any(|op| is_about(op, &file)) {
                 continue;
             }
-            let asked = self.ask(question(&(4u8, file)), |replay| {
+            let asked = self.ask(question(&(16u8, file)), |replay| {
                 let from = Sources {
                     members: self.members(),
                     stored: &*self.shelf,

@@ -25,7 +25,8 @@ impl Home {
     /// # Errors
     /// [`HomeError`]: another process uses it until the deadline, or its memory cannot be read.
     pub fn idle(self, deadline: Instant) -> Result<Idle, HomeError> {
-        let closed = Closed::open(&self.directory, deadline)?;
+        let epoch = self.policies()?.newest_epoch().number;
+        let closed = Closed::open(&self.memory(epoch), deadline)?;
         Ok(Idle { home: self, closed })
     }
 

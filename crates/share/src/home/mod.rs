@@ -9,7 +9,10 @@
 //!     leaves         the log up to the journal's beginning
 //!     invitations/   invitations that this device has given (`client::admission`)
 //!     times          when the log had which size, for people (`times`)
-//!     evidence/      files that convict the server, or a device
+//!     beacons        devices that must write again and again (`beacons`)
+//!     evidence/      files that convict the server, or a device; those of closed epochs in `archive/`
+//!     epoch-N/       journal, leaves and times of the log's epoch N, after a fork (`epochs`)
+//!     given-back     there, or beside a journal: nothing of that memory is to be given back any more
 //!     socket         where a running engine answers other programs of this user
 //! ```
 //!
@@ -20,6 +23,8 @@
 //! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
 
 mod about;
+mod beacons;
+mod epochs;
 mod forgetting;
 mod homes;
 mod joining;
@@ -39,13 +44,18 @@ use trust::history::LogPoint;
 use trust::key::{PublicKey, SecretKey};
 use trust::shared::genesis::Policies;
 use trust::statement::Signed;
+use trust::text::is_hidden;
 use trust::volume_id::VolumeId;
 
 use crate::disk::{self, DiskError};
 use about::About;
+pub use beacons::Beacon;
+pub use epochs::Followed;
+pub(crate) use epochs::GIVEN_BACK;
 pub use forgetting::Idle;
 use homes::{Damaged, Homes};
 pub use joining::Begun;
+pub use policies::{MAX_BYTES as MAX_RULES_BYTES, decode_rules, encode as encode_rules};
 use policies::{decode, encode, verify};
 pub(crate) use times::Timekeeper;
 pub use times::{Times, When};
@@ -112,6 +122,19 @@ pub enum HomeError {
     /// No server can be there.
     #[error("`{0}` cannot be the location of a server")]
     BadServer(String),
+    /// Policies that do not continue those of the device: the owners have signed two rules with one number.
+    #[error(
+        "the policies do not continue those of this device: its owners have signed two different rules with one number"
+    )]
+    OtherPolicies,
+    /// The device has more of the log than a policy lets stand, and the policy does not say that devices give it up.
+    #[error("this device has {size} leaves of the log, and the new rules let only {start} stand")]
+    GivesUp {
+        /// What the device has.
+        size: u64,
+        /// What stands.
+        start: u64,
+    },
     /// The policies are not those of the volume.
     #[error("the policies of the volume: {0}")]
     Policies(#[from] Reject),
@@ -154,7 +177,7 @@ impl Home {
             server: check_server(new.server)?.to_owned(),
             begins: new.begins,
         };
-        verify(new.volume, new.policies)?;
+        let epoch = verify(new.volume, new.policies)?.newest_epoch().number;
         if let Some(home) = Home::open(state_directory, new.volume)? {
             let name = home.about.name;
             return Err(HomeError::Exists { name });
@@ -167,7 +190,9 @@ impl Home {
         remove_unfinished(&unfinished)?;
         private::create_directory(&unfinished)?;
         keyfile::write(&unfinished.join(KEY), new.key, None)?;
-        disk::create(&unfinished)?;
+        let memory = epochs::memory(&unfinished, epoch);
+        private::create_directory(&memory)?;
+        disk::create(&memory)?;
         private::replace(&unfinished.join(POLICIES), &encode(new.policies))?;
         private::replace(&unfinished.join(ABOUT), about.encode().as_bytes())?;
         fs::rename(&unfinished, &directory).map_err(|e| damaged(&directory, e))?;
@@ -265,7 +290,8 @@ impl Home {
 
     /// What this device knows of the times of entries.
     pub fn times(&self) -> Times {
-        Times::read(&self.directory)
+        let epoch = self.policies().map_or(0, |it| it.newest_epoch().number);
+        Times::read(&self.memory(epoch))
     }
 
     /// The signed policies, from the genesis on.
@@ -284,23 +310,6 @@ impl Home {
     /// [`HomeError`] when they cannot be read, or are not those of the volume.
     pub fn policies(&self) -> Result<Policies, HomeError> {
         verify(self.volume, &self.signed_policies()?)
-    }
-
-    /// Takes newer policies, durably. They must continue those of the home.
-    ///
-    /// # Errors
-    /// [`HomeError`]; then the home has its policies as before.
-    pub fn renew_policies(&self, policies: &[Signed]) -> Result<(), HomeError> {
-        let known = self.signed_policies()?;
-        let same = known.iter().zip(policies);
-        let continues = policies.len() >= known.len();
-        if !continues || !same.clone().all(|(a, b)| a.hash() == b.hash()) {
-            let why = "they do not continue those of this device";
-            return Err(damaged(&self.directory.join(POLICIES), why));
-        }
-        verify(self.volume, policies)?;
-        private::replace(&self.directory.join(POLICIES), &encode(policies))?;
-        Ok(())
     }
 
     /// Notes that the server is somewhere else, durably.
@@ -339,12 +348,13 @@ fn check_name(name: &str) -> Result<&str, HomeError> {
         Err(HomeError::BadName { name, why })
     };
     let first = name.chars().next();
-    let odd = |c: char| c.is_control() || c.is_whitespace() || "/@:\\".contains(c);
+    let odd = |c: char| c == ' ' || "/@:\\".contains(c);
     match first {
         None => bad("it is empty"),
         Some('-' | '.') => bad("it begins with a dash or a dot"),
         _ if name.len() > 64 => bad("it is longer than 64 bytes"),
         _ if name.chars().any(odd) => bad("it has a space or one of / @ : \\"),
+        _ if name.chars().any(is_hidden) => bad("it has a character that nobody sees"),
         _ if name.parse::<VolumeId>().is_ok() => bad("it is the id of a volume"),
         _ => Ok(name),
     }

@@ -10,7 +10,7 @@ use trust::volume_id::VolumeId;
 use super::HomeError;
 
 /// Longest file, bytes.
-pub(super) const MAX_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
 /// Most policies of a volume.
 const MAX_POLICIES: u64 = 1 << 12;
 const WHAT: &str = "file of policies";
@@ -28,13 +28,25 @@ pub(super) fn verify(volume: VolumeId, policies: &[Signed]) -> Result<Policies, 
     Ok(Policies::verify(volume, policies, &mut signatures)?)
 }
 
-pub(super) fn encode(policies: &[Signed]) -> Vec<u8> {
+/// Policies from the genesis on as a file: that of a home, and that for servers and other devices.
+pub fn encode(policies: &[Signed]) -> Vec<u8> {
     let mut e = Encoder::new();
     e.varint(policies.len() as u64);
     for policy in policies {
         policy.encode(&mut e);
     }
     e.finish()
+}
+
+/// Reads a file of [`encode`], or one with the genesis policy alone. Nothing is verified.
+///
+/// # Errors
+/// [`Reject::Malformed`].
+pub fn decode_rules(bytes: &[u8]) -> Result<Vec<Signed>, Reject> {
+    match Signed::from_bytes_of(Job::Shared, bytes) {
+        Ok(genesis) => Ok(vec![genesis]),
+        Err(why) => decode(bytes).map_err(|_| why),
+    }
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Signed>, Reject> {

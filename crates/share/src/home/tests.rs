@@ -1,6 +1,7 @@
 //! Homes: made whole or not at all, found by name and id, refused when they are damaged.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use trust::policy::Genesis;
@@ -134,6 +135,8 @@ fn name_and_volume_are_there_once() {
         "a/b",
         "a@b",
         "x:y",
+        "cod\u{202e}exe",
+        "photos\u{200b}",
         &"x".repeat(65),
         &policy(9).0.to_string(),
     ] {
@@ -175,9 +178,11 @@ fn policies_of_another_volume_make_no_home() {
     ));
     assert!(Home::list(at.path()).unwrap().is_empty());
     let home = make(&at, 1, "a").unwrap();
-    assert!(home.renew_policies(&[policy(2).1]).is_err());
-    assert!(home.renew_policies(&[]).is_err());
-    home.renew_policies(&[policy(1).1]).unwrap();
+    let soon = Instant::now() + Duration::from_secs(60);
+    let follow = |policies: &[Signed]| home.follow(policies, soon);
+    assert!(follow(&[policy(2).1]).is_err());
+    assert!(follow(&[]).is_err());
+    assert_eq!(follow(&[policy(1).1]).unwrap(), Followed::Known);
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Counts {
             Turned::Busy => self.busy += 1,
             Turned::Quota => self.quota += 1,
             Turned::Forged => self.forged += 1,
-            Turned::NoSession | Turned::OtherLog | Turned::Restored => {}
+            Turned::NoSession | Turned::OtherEpoch | Turned::OtherLog | Turned::Restored => {}
         }
     }
 

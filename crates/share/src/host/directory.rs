@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use log::{Device as LogDevice, FileDevice, Key};
 use store::disk::{Disk, Local, Lock, io_error, read_file, replace_file};
 use store::{Repository, StoreError, format, names};
@@ -18,7 +18,7 @@ use trust::signatures::Signatures;
 use trust::statement::{Job, MAX_SIGNED_BYTES, Signed};
 use trust::volume_id::VolumeId;
 
-use super::HostError;
+use super::{HostError, epochs};
 use crate::blocks::Storage;
 
 /// The temporary log.
@@ -31,12 +31,19 @@ pub const LEAVES: &str = "leaves";
 pub const SNAPSHOT: &str = "snapshot";
 /// The newest Attest of each device.
 pub const CONFIRMED: &str = "confirmed";
+/// What checkpointers have signed.
+pub const CHECKPOINTS: &str = "checkpoints";
+/// Files that convict devices, for the operator.
+pub const EVIDENCE: &str = "evidence";
 /// The note that shows that the log was restored from a copy.
 const RESTORED: &str = "restored";
 const DIRECTORIES: [&str; 2] = [names::POLICY_DIR, LEAVES];
 /// Bytes of the temporary log's file beside the ring.
 const BESIDE_RING_BYTES: u64 = 2 << 20;
 const KEY_CONTEXT: &str = "bulla 0 shared server log";
+/// How long another process may keep the lock, and how often it is tried.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Most policies of a volume that a server serves.
 const MAX_POLICIES: u64 = 1 << 12;
 /// Signatures of policies that are kept while a chain is verified.
@@ -44,6 +51,9 @@ const SIGNATURES: usize = 64;
 
 /// What a server needs of its directory.
 pub(crate) struct Place {
+    /// The whole directory.
+    pub root: Arc<dyn Disk>,
+    /// The part of it with the log of the newest epoch: that of the first epoch is the directory itself.
     pub disk: Arc<dyn Disk>,
     pub ring: Arc<dyn LogDevice>,
     pub repository: Repository,
@@ -103,22 +113,37 @@ impl Place {
         let disk = Local::new(dir);
         let lock = take_lock(&disk)?;
         let ring = FileDevice::open(&dir.join(RING)).map_err(|e| io_error(&disk, RING, e))?;
-        Ok(Place {
-            repository: Repository::open(dir.join(BLOCKS))?,
-            disk: Arc::new(disk),
-            ring: Arc::new(ring),
-            _lock: Some(lock),
-        })
+        let repository = Repository::open(dir.join(BLOCKS))?;
+        Place::of(Arc::new(disk), Arc::new(ring), repository, Some(lock))
+    }
+
+    /// What a server needs of these disks.
+    pub fn of(
+        root: Arc<dyn Disk>,
+        ring: Arc<dyn LogDevice>,
+        repository: Repository,
+        lock: Option<Lock>,
+    ) -> Result<Place, HostError> {
+        let mut place = Place {
+            disk: Arc::clone(&root),
+            root,
+            ring,
+            repository,
+            _lock: lock,
+        };
+        let (policies, _) = place.policies()?;
+        place.disk = epochs::disk(&place.root, policies.newest_epoch().number);
+        Ok(place)
     }
 
     /// The verified policies, and their bytes.
-    pub fn policies(&self) -> Result<(Policies, Vec<Bytes>), HostError> {
+    pub fn policies(&self) -> Result<(Policies, Vec<Signed>), HostError> {
         let mut signatures = Signatures::new(SIGNATURES);
         let mut all = Vec::new();
         let mut verified: Option<Policies> = None;
         for number in 0..MAX_POLICIES {
             let name = names::policy(number);
-            let Some(bytes) = read_file(&*self.disk, &name, MAX_SIGNED_BYTES)? else {
+            let Some(bytes) = read_file(&*self.root, &name, MAX_SIGNED_BYTES)? else {
                 break;
             };
             let signed = Signed::from_bytes_of(Job::Shared, &bytes).map_err(HostError::Policy)?;
@@ -130,9 +155,9 @@ impl Place {
                     chain
                 }
             });
-            all.push(bytes);
+            all.push(signed);
         }
-        let missing = || store::disk::damaged(&*self.disk, &names::policy(0), "is missing");
+        let missing = || store::disk::damaged(&*self.root, &names::policy(0), "is missing");
         Ok((verified.ok_or_else(missing)?, all))
     }
 
@@ -240,9 +265,19 @@ fn is_unfinished(name: &str) -> bool {
     ours.contains(&name) || DIRECTORIES.contains(&name) || name.ends_with(names::TEMPORARY)
 }
 
+/// Locks the directory. When a server is killed while it starts a process, that process has the lock until it runs its
+/// program, so somebody who starts the server again must not fail at once.
 fn take_lock(disk: &dyn Disk) -> Result<Lock, HostError> {
-    let lock = disk.lock(names::LOCK_FILE);
-    let lock = lock.map_err(|e| io_error(disk, names::LOCK_FILE, e))?;
-    let path = disk.path("");
-    lock.ok_or_else(|| StoreError::Locked { path }.into())
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let lock = disk.lock(names::LOCK_FILE);
+        if let Some(lock) = lock.map_err(|e| io_error(disk, names::LOCK_FILE, e))? {
+            return Ok(lock);
+        }
+        if Instant::now() >= until {
+            let path = disk.path("");
+            return Err(StoreError::Locked { path }.into());
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
 }

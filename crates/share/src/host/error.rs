@@ -36,6 +36,9 @@ pub enum HostError {
     /// The mailbox does not take a message.
     #[error("the mailbox refuses the message: {0}")]
     Mailbox(#[from] super::mailbox::Refused),
+    /// No checkpointer of the volume signed the checkpoint, or it is of another log.
+    #[error("the checkpoint is not kept: {0}")]
+    Checkpoint(Reject),
     /// A file of the server's directory cannot be read or written.
     #[error("{0}")]
     Disk(Arc<StoreError>),
@@ -56,11 +59,21 @@ pub enum HostError {
     /// The genesis policy is not one of a shared volume, or a policy is bad.
     #[error("a policy is refused: {0}")]
     Policy(Reject),
-    /// The volume's log has an epoch that this build does not serve.
-    #[error("epoch {number} of the volume's log needs a newer bulla")]
-    Epoch {
-        /// The epoch.
-        number: u64,
+    /// Policies do not continue those that the server has: the owners have signed two rules with one number.
+    #[error("the policies do not continue those of this server: {why}")]
+    OtherPolicies {
+        /// What differs.
+        why: &'static str,
+    },
+    /// The owners let a prefix of the log stand that this server does not have.
+    #[error(
+        "the owners let the first {size} leaves of another log stand: this server has {published} leaves, and not those"
+    )]
+    OtherStart {
+        /// Size of the prefix.
+        size: u64,
+        /// Leaves of this server.
+        published: u64,
     },
     /// The log has fewer leaves than the orderer has signed: the directory was restored from a copy. Whatever the
     /// orderer signs next would be a fork, so it signs nothing any more.
@@ -92,6 +105,9 @@ fn turned(why: Turned) -> &'static str {
         Turned::Busy => "the server is busy, try again later",
         Turned::Quota => "the device sends too much, try again later",
         Turned::Forged => "the message is not signed by the device",
+        Turned::OtherEpoch => {
+            "the owners have begun the volume's log again, and this device has not gone over to it"
+        }
         Turned::OtherLog => "the device's note is of another log",
         Turned::Restored => "the server's log was restored from a copy, and signs nothing any more",
     }

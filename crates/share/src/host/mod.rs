@@ -20,21 +20,27 @@
 //! | `worker` | the two threads that call these |
 //! | `start` | reading the directory |
 //! | `directory` | the names in it; a new one |
+//! | `epochs` | the log begins again with a prefix of it, after a fork |
 //! | [`leaves`] | the files of leaves |
 //! | `tail` | the newest leaves, which are in the temporary log and in memory |
 //! | `trail` | what the log says of its authors, and the file that keeps it for a restart |
 //! | [`record`] | stored leaves as bytes |
 //! | [`mailbox`] | messages between an inviter and a joiner |
 //! | [`rate`] | how much each device may send |
+//! | `accused` | files of evidence against devices that have signed twice |
 //! | `counts` | [`Counts`]: what the server has done |
+//! | `checkpoints` | what checkpointers have signed, and the file that keeps it |
 //! | `confirmed` | the newest Attest of each device, and the file that keeps them |
 //! | `sealed` | what these two files have in common |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
+mod accused;
+mod checkpoints;
 mod commit;
 mod confirmed;
 mod counts;
 mod directory;
+mod epochs;
 mod error;
 mod gather;
 pub mod leaves;
@@ -43,7 +49,7 @@ mod moving;
 mod options;
 pub mod rate;
 pub mod record;
-mod sealed;
+pub(crate) mod sealed;
 mod session;
 mod start;
 mod tail;
@@ -134,7 +140,7 @@ impl Host {
     /// Opens a server. `key`: the orderer's.
     ///
     /// # Errors
-    /// [`HostError::NotShared`], [`HostError::OtherOrderer`], [`HostError::Restored`], [`HostError::Epoch`],
+    /// [`HostError::NotShared`], [`HostError::OtherOrderer`], [`HostError::Restored`],
     /// [`HostError::Policy`], [`HostError::Disk`], [`HostError::Blocks`].
     pub fn open(dir: &Path, key: SecretKey, options: HostOptions) -> Result<Arc<Host>, HostError> {
         let place = Place::open(dir)?;
@@ -144,9 +150,29 @@ impl Host {
         Host::run(Arc::new(core))
     }
 
+    /// Gives the directory of a server the policies of its volume from the genesis on, durably. If they begin another
+    /// epoch of the log, its log begins with the prefix that they name. No server may run there. Gives the volume; if
+    /// that is another one than the policies', nothing has changed.
+    ///
+    /// # Errors
+    /// [`HostError::OtherPolicies`], [`HostError::OtherStart`], [`HostError::OtherOrderer`] and [`HostError::Policy`]:
+    /// nothing has changed. [`HostError::Disk`], [`HostError::Blocks`].
+    pub fn renew(
+        dir: &Path,
+        policies: &[Signed],
+        orderer: &PublicKey,
+    ) -> Result<VolumeId, HostError> {
+        epochs::renew(&Place::open(dir)?, policies, orderer)
+    }
+
     /// The volume.
     pub fn volume(&self) -> VolumeId {
         self.core.volume
+    }
+
+    /// The epoch of the log.
+    pub fn epoch(&self) -> u64 {
+        self.core.epoch
     }
 
     /// The orderer's key. Clients accept no other from this server.
@@ -228,6 +254,7 @@ pub(crate) struct Core {
     leaves: Leaves,
     trail: Mutex<Trail>,
     mailbox: Mutex<Mailbox>,
+    board: Mutex<checkpoints::Board>,
     signals: Arc<Signals>,
     failure: Mutex<Option<HostError>>,
 }
@@ -246,6 +273,8 @@ struct State {
     /// The commit that is under way.
     commit: Option<Commit>,
     gather: gather::Gather,
+    /// Entries whose numbers their devices have used for others.
+    twice: Vec<accused::Twice>,
     counts: Counts,
     stopped: Option<HostError>,
 }

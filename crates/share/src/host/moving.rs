@@ -42,7 +42,7 @@ impl Core {
             stored.push(bytes);
         }
         self.leaves.append(&stored, &before, &roots)?;
-        let cookie = Released::of(&trail.frontier).encode();
+        let cookie = Released::of(&trail.frontier, self.epoch).encode();
         let end = trail.frontier.size();
         let snapshot = trail.write(&*self.place.disk, self.volume, self.epoch);
         *lock(&self.trail) = trail;
@@ -70,25 +70,30 @@ impl Core {
     }
 }
 
-/// What the temporary log remembers of the files of leaves: how many leaves they have at least, and the root of so
-/// many.
+/// What the temporary log remembers of the files of leaves: how many leaves they have at least, the root of so many,
+/// and of which epoch of the log they are. Its records of leaves are of that epoch too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Released {
     pub size: u64,
     pub root: [u8; 32],
+    pub epoch: u64,
 }
 
 impl Released {
-    fn of(frontier: &Frontier) -> Released {
+    pub fn of(frontier: &Frontier, epoch: u64) -> Released {
         Released {
             size: frontier.size(),
             root: frontier.root(),
+            epoch,
         }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new();
         out.varint(self.size).raw(&self.root);
+        if self.epoch > 0 {
+            out.varint(self.epoch);
+        }
         out.finish()
     }
 
@@ -96,7 +101,11 @@ impl Released {
     pub fn decode(cookie: &[u8]) -> Option<Released> {
         let mut d = Decoder::new(cookie, "cookie");
         let (size, root) = (d.varint().ok()?, d.array().ok()?);
+        let epoch = match d.remaining() {
+            0 => 0,
+            _ => d.varint().ok()?,
+        };
         d.finish().ok()?;
-        Some(Released { size, root })
+        Some(Released { size, root, epoch })
     }
 }

@@ -125,6 +125,10 @@ impl Session {
         })
     }
 
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// The device.
     pub fn device(&self) -> DeviceKey {
         self.device
@@ -145,6 +149,11 @@ impl Session {
 
     fn take(&self, request: &Request<Product>) -> Result<(), HostError> {
         self.judge(&mut lock(&self.core.state), request)?;
+        if let Request::Open(Some(note)) = request
+            && note.note().log.epoch != self.core.epoch
+        {
+            return Err(Turned::OtherEpoch.into());
+        }
         // Most of the work, so not under the lock.
         let verified = match request {
             Request::Entry(entry) => {
@@ -167,6 +176,9 @@ impl Session {
                 return Err(self.core.found_restored(note));
             }
             Err(turned) => return Err(turned.into()),
+        }
+        if let Request::Entry(entry) = request {
+            state.compare(entry);
         }
         let bells = state.after(self.device, request);
         if !state.orderer.waits() {
@@ -193,6 +205,7 @@ impl Session {
         let full = match request {
             Request::Entry(_) => {
                 state.waiting_bytes >= MAX_WAITING_BYTES
+                    || state.orderer.is_full()
                     || lock(&self.core.tail).bytes() >= MAX_TAIL_BYTES
             }
             Request::Mark(_) => slot.proofs.len() >= MAX_PROOFS,
@@ -294,7 +307,7 @@ impl Session {
     }
 
     /// Whether the session goes on: it is the device's last, and the device is a member.
-    fn is_valid(&self) -> Result<(), HostError> {
+    pub(super) fn is_valid(&self) -> Result<(), HostError> {
         let state = lock(&self.core.state);
         state.slot(self)?;
         state.is_member(self.device)

@@ -13,6 +13,7 @@ use trust::history::Frontier;
 use trust::key::SecretKey;
 use trust::shared::genesis::Policies;
 
+use super::checkpoints::Board;
 use super::commit::Signals;
 use super::confirmed;
 use super::directory::{LEAVES, Place, is_orderer, ring_key};
@@ -59,23 +60,14 @@ pub(super) fn start(
     is_orderer(&policies, &orderer)?;
     let volume = policies.chain().volume();
     let epoch = policies.newest_epoch().number;
-    if epoch != 0 {
-        return Err(HostError::Epoch { number: epoch });
-    }
     let (storage, found) = open_blocks(&place, &policies, options.blocks, clock)?;
-    let released = Released::decode(&storage.entries_cookie());
-    let (leaves, heads) = Leaves::open(Arc::clone(&place.disk))?;
-    let roster = Roster::new(volume, policies.founder()).map_err(HostError::Policy)?;
-    let snapshot = Snapshot::read(&*place.disk, volume, epoch);
-    let reading = Reading {
-        place: &place,
-        leaves: &leaves,
-        heads,
-    };
-    let (trail, recent) = reading.log(roster, snapshot, released)?;
-    let ledger = Ledger::resume(recent, trail.authors.clone(), trail.roster.clone());
-    let (ledger, tail) = reading.tail(ledger, found)?;
-    let scheme = Signed::new(volume, epoch, orderer, key, Arc::new(NoSource));
+    let Opened {
+        leaves,
+        trail,
+        ledger,
+        tail,
+    } = read_log(&place, &policies, &storage, found)?;
+    let scheme = Signed::of(&policies, key, Arc::new(NoSource));
     let rates = Rates::new(options.rate);
     let notary = scheme.clone();
     let mut ordering = Orderer::start(scheme, options.limits, rates, ledger);
@@ -88,7 +80,7 @@ pub(super) fn start(
         epoch,
         orderer,
         notary,
-        policies: signed,
+        policies: signed.iter().map(|it| it.to_bytes().into()).collect(),
         options,
         own,
         blocks: blocks(storage)?,
@@ -101,6 +93,7 @@ pub(super) fn start(
             waiting_bytes: 0,
             commit: None,
             gather: Gather::new(options.gather, Instant::now()),
+            twice: Vec::new(),
             counts: Counts::default(),
             stopped: None,
         }),
@@ -108,17 +101,67 @@ pub(super) fn start(
         leaves,
         trail: Mutex::new(trail),
         mailbox: Mutex::new(Mailbox::new(options.mailbox)),
+        board: Mutex::new(Board::read(&*place.disk, policies)),
         signals: Arc::new(Signals::default()),
         failure: Mutex::default(),
         place,
     })
 }
 
+/// The log of a directory.
+pub(super) struct Opened {
+    pub leaves: Leaves,
+    pub trail: Trail,
+    pub ledger: Ledger<Product, Roster>,
+    pub tail: Tail,
+}
+
+/// Reads the log of the newest epoch. `found`: records of leaves in the temporary log. Those of an earlier epoch are
+/// given up first: what stands of that epoch is in files.
+pub(super) fn read_log(
+    place: &Place,
+    policies: &Policies,
+    storage: &Storage,
+    found: Vec<Recorded>,
+) -> Result<Opened, HostError> {
+    let (volume, epoch) = (policies.chain().volume(), *policies.newest_epoch());
+    let (leaves, heads) = Leaves::open(Arc::clone(&place.disk))?;
+    let mut released = Released::decode(&storage.entries_cookie());
+    let mut found = found;
+    if released.map_or(0, |released| released.epoch) != epoch.number {
+        let begun = Released {
+            size: epoch.start.size,
+            root: epoch.start.root,
+            epoch: epoch.number,
+        };
+        let end = found.last().map_or(Lsn(0), |(_, end)| *end);
+        storage.release_entries(end, &begun.encode())?;
+        found.clear();
+        released = Some(begun);
+    }
+    let roster = Roster::new(volume, policies.founder()).map_err(HostError::Policy)?;
+    let snapshot = Snapshot::read(&*place.disk, volume, epoch.number);
+    let reading = Reading {
+        place,
+        leaves: &leaves,
+        heads,
+    };
+    let (trail, recent) = reading.log(roster, snapshot, released)?;
+    let ledger = Ledger::resume(recent, trail.authors.clone(), trail.roster.clone());
+    let (ledger, tail) = reading.tail(ledger, found)?;
+    Ok(Opened {
+        leaves,
+        trail,
+        ledger,
+        tail,
+    })
+}
+
 /// A record of leaves in the temporary log, and where its frame ends.
-type Recorded = (Bytes, Lsn);
+pub(super) type Recorded = (Bytes, Lsn);
 
 /// Opens the block server, and reads the records of leaves that the temporary log holds.
-fn open_blocks(
+pub(super) fn open_blocks(
     place: &Place,
     policies: &Policies,
     options: blocks::Options,

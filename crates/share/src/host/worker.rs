@@ -97,6 +97,7 @@ fn move_leaves(core: &Arc<Core>) {
             break;
         };
         kept = now_kept;
+        core.accuse();
         if Instant::now() < rests_until || !core.must_move() {
             continue;
         }

@@ -71,6 +71,8 @@ pub enum Turned {
     Forged,
     /// The device's note names no prefix of this log, and is not signed by this orderer.
     OtherLog,
+    /// The device's note is of another epoch of the log.
+    OtherEpoch,
     /// The orderer has met a note of its own that its log does not lead to: it was restored from a copy.
     Restored,
 }
@@ -181,6 +183,11 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         self.published
     }
 
+    /// Whether so much waits that messages are turned away.
+    pub fn is_full(&self) -> bool {
+        self.waiting() >= self.limits.waiting
+    }
+
     /// A message of a device, over a connection that proves the device.
     ///
     /// # Errors
@@ -195,7 +202,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         if self.sessions.get(from).is_none() {
             return Err(Turned::NoSession);
         }
-        if self.waiting() >= self.limits.waiting {
+        if self.is_full() {
             return Err(Turned::Busy);
         }
         if !self.quotas.allows(from, 1) {
@@ -225,7 +232,8 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         if row.is_some_and(|row| row.last == S::id(entry)) {
             return Ok(());
         }
-        let right = self.ledger.faults(self.scheme.rules(), entry).is_empty()
+        let right = self.scheme.has_epoch_of(self.ledger.size(), entry)
+            && self.ledger.faults(self.scheme.rules(), entry).is_empty()
             && self.ledger.volume().malformed(entry).is_none();
         if right {
             let leaf = Leaf::Entry(entry.clone());
@@ -244,8 +252,8 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
             return Err(Turned::Forged);
         }
         let writes = self.ledger.author(from).is_some();
-        let known = self.attests.get(from).map(|(_, known)| S::attested(known));
-        let new = known != Some((device, seen));
+        let known = self.attests.get(from);
+        let new = known.is_none_or(|(_, known)| S::attested(known).1.size < seen.size);
         if new && writes && self.ledger.log().root_at(seen.size) == Some(seen.root) {
             self.attest_number = self.attest_number.saturating_add(1);
             self.attests

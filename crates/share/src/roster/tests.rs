@@ -6,6 +6,7 @@ use trust::key::SecretKey;
 use trust::shared::calls::decide;
 use trust::shared::device::Incarnation;
 use trust::shared::entry::{self, Content, Ops, Prefix, body_hash};
+use trust::shared::members::MAX_LATE;
 
 use super::*;
 
@@ -136,4 +137,19 @@ fn copies_share_the_members_until_one_changes() {
     let (outline, body) = encoded(&remove(1));
     second.extend(4, &entry(outline, body, true));
     assert!(!Arc::ptr_eq(&first.members, &second.members));
+}
+
+#[test]
+fn decision_that_lapses_because_of_later_ones_is_not_said_to_count() {
+    let decisions = (0..300).map(|device| {
+        let device = Device(device);
+        decide(Decision::RemoveDevice { device })
+    });
+    let (outline, body) = encoded(&Body::new(decisions.collect()).unwrap());
+    let mut roster = roster();
+    roster.extend(9, &entry(outline, body, true));
+    let lapsed: Vec<usize> = (0..300)
+        .filter(|op| roster.lapsed(9, *op) == Some(NoEffect::TooMany))
+        .collect();
+    assert_eq!(lapsed, (0..300 - MAX_LATE).collect::<Vec<usize>>());
 }

@@ -98,7 +98,7 @@ fn nothing_is_made_in_a_directory_that_is_being_removed() {
     });
 }
 
-/// The path of such a directory is not known, so nothing can be guarded but the directory itself.
+/// No guard can be about the name of such a directory: its inode is gone when it was removed.
 #[test]
 fn nothing_is_made_in_a_directory_by_its_number_that_is_being_removed() {
     race_with_rmdir(37, |net, top| {

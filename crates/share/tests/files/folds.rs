@@ -1,11 +1,14 @@
 //! Folds.
 
+use std::sync::Arc;
+
 use share::files::{Answer, Call, Over, Refused};
 use trust::shared::decision::Role;
+use trust::shared::ops::Body;
 
 use crate::asks::{directory, regular, text_of};
 use crate::net::Net;
-use crate::world::refused;
+use crate::world::{device, refused};
 
 fn folds(net: &Net) -> usize {
     let ops = net.stored_entries().into_iter();
@@ -131,6 +134,56 @@ fn fold_leaves_out_what_nobody_attests() {
     }
     net.nodes[1].asleep = false;
     assert_eq!(text_of(&net.found(0, "f")), "new");
+}
+
+/// A device forgets what it may. Blocks are not needed for that here.
+fn forget(net: &Net, at: usize) {
+    let attested = net.nodes[at].engine.foldable();
+    while let Err(missing) = net.files(at).forget(device(at), attested, 1) {
+        assert!(missing.blocks.is_empty());
+        for position in missing.bodies {
+            let body = Body::decode(&net.body(position)).map(Arc::new);
+            net.files(at).shelf().put_body(position, body);
+        }
+    }
+}
+
+#[test]
+fn what_nobody_attests_is_not_forgotten() {
+    let mut net = Net::new(2, 75);
+    let make = net.create("f", regular("old"), false);
+    net.done(0, make);
+    for number in 0..4 {
+        let make = net.create(&format!("f{number}"), regular(""), false);
+        net.done(0, make);
+    }
+    net.rest();
+    let attested = net.stored.len() as u64;
+    let write = net.write("f", "new");
+    net.issue(1, write);
+    while net.stored.len() as u64 == attested {
+        net.turn();
+    }
+    net.nodes[1].asleep = true;
+    // The fold comes after the new version, and does not have it.
+    let owner = net.root().principal;
+    assert_eq!(net.call(0, Call::Fold(owner)), Answer::Settled);
+    forget(&net, 0);
+    let look = net.lookup("f", true);
+    let ticket = net.issue(0, look);
+    for _ in 0..200 {
+        net.turn();
+        let answer = net.nodes[0].answers.get(&ticket);
+        assert!(answer.is_none(), "nobody speaks for it: {answer:?}");
+    }
+    net.nodes[1].asleep = false;
+    net.rest();
+    assert_eq!(text_of(&net.found(0, "f")), "new");
+    let kept = net.files(0).kept_ops();
+    forget(&net, 0);
+    assert!(net.files(0).kept_ops() < kept, "{kept} ops are kept");
+    assert_eq!(text_of(&net.found(0, "f")), "new");
+    assert_eq!(net.names(0, "").len(), 5);
 }
 
 #[test]

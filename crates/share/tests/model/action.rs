@@ -32,6 +32,14 @@ pub enum Action {
     Rest(Device),
     /// A device is told that its entry cannot be ordered.
     Refuse(Device, Name),
+    /// A device starts with a checkpoint of another one.
+    Begin(Device, Device),
+    /// The owners let the log of a device stand: the second epoch begins with it.
+    Recover(Device),
+    /// A device goes over to the second epoch.
+    Follow(Device),
+    /// It is shown the prefix with which the second epoch begins.
+    Start(Device),
 }
 
 /// A leaf for people to read.
@@ -140,7 +148,14 @@ impl fmt::Display for Action {
                 write!(f, "{}: {how:?}, and starts again", letter(*device))
             }
             Action::Refuse(to, name) => write!(f, "{} is told that {name} is refused", letter(*to)),
+            Action::Begin(to, from) => {
+                let from = letter(*from);
+                write!(f, "{} begins with a checkpoint of {from}", letter(*to))
+            }
             Action::Rest(device) => write!(f, "{} rests", letter(*device)),
+            Action::Recover(device) => write!(f, "the log of {} stands", letter(*device)),
+            Action::Follow(device) => write!(f, "{} goes over", letter(*device)),
+            Action::Start(device) => write!(f, "{} is shown the start", letter(*device)),
             Action::Switch(to, from) => {
                 write!(f, "{} is shown the log of {}", letter(*to), letter(*from))
             }

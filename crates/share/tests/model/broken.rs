@@ -25,6 +25,8 @@ pub enum Check {
     Resumes,
     /// A device stops as if its key ran elsewhere, and it does not.
     Stops,
+    /// A device of the second epoch reads and writes on a log without the start of the epoch.
+    Start,
     /// An honest server is taken for a liar.
     Alarm,
     /// An honest server refuses an entry, and nothing has happened to its author.

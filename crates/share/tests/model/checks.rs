@@ -31,6 +31,7 @@ pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
     once(world)?;
     stops(world)?;
     lapses(world)?;
+    crate::recovery::starts(world)?;
     let views = views(world);
     for view in &views {
         let say = |Broken { check, what }| {
@@ -81,6 +82,11 @@ fn views<E: ClientEngine>(world: &World<E>) -> Vec<View> {
     }
     for (device, client) in world.clients.iter().enumerate() {
         let device = device as Device;
+        let start = client.start().map_or(0, |start| start.size);
+        if client.frontier().size() < start {
+            // It does nothing before its log is what the owners have signed.
+            continue;
+        }
         views.push(view(
             world,
             device,
@@ -108,7 +114,12 @@ fn attested<E>(world: &World<E>, device: Device, chain: &Chain) -> u64 {
         .unwrap_or(0)
 }
 
-fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, Given)>) -> View {
+fn view<E: ClientEngine>(
+    world: &World<E>,
+    device: Device,
+    chain: &Chain,
+    given: Vec<(CallId, Given)>,
+) -> View {
     let sizes: Vec<u64> = (0..DEVICES as Device)
         .map(|author| attested(world, author, chain))
         .collect();
@@ -129,7 +140,8 @@ fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, 
         .chain(given.iter().map(|(_, given)| *given))
         .filter(|given| chain.contains(given.at));
     let marked = told.fold(0, |all, given| all | given.marked);
-    let inside = sure | marked | accepted(chain, sure, world.scope.admin);
+    let inside =
+        sure | marked | begun(world, device, chain) | accepted(chain, sure, world.scope.admin);
     View {
         device,
         chain: chain.clone(),
@@ -137,6 +149,15 @@ fn view<E>(world: &World<E>, device: Device, chain: &Chain, given: Vec<(CallId, 
         sure,
         forgotten: 0,
         given,
+    }
+}
+
+/// Positions of the prefix that the owners have signed, for a device of the second epoch.
+fn begun<E: ClientEngine>(world: &World<E>, device: Device, chain: &Chain) -> u64 {
+    let client = &world.clients[usize::from(device)];
+    match client.start() {
+        Some(start) if chain.contains(start) => (1 << start.size) - 1,
+        _ => 0,
     }
 }
 

@@ -6,11 +6,13 @@
 use std::hash::Hash;
 
 use share::engine::{Durable, Effect, Engine, Evidence, Record, Setup, Stopped};
+use share::ledger::Ledger;
+use share::rows::Rows;
 
 use crate::action::describe;
 use crate::chain::Chain;
 use crate::engine::{ClientEngine, Crash, Output, Timer};
-use crate::protocol::{Call, CallId, Device, Incarnation, Leaf, Reply};
+use crate::protocol::{Call, CallId, Device, Incarnation, Leaf, Point, Reply};
 use crate::rules::Rule;
 use crate::state::{Asked, State};
 use crate::symbolic::Symbolic;
@@ -107,6 +109,9 @@ fn tell(evidence: &Evidence<Symbolic>) -> String {
             let what = malformed.unwrap_or("bad form");
             format!("at {at}, {what} {faults:?}: {entry}")
         }
+        Evidence::Start { note, .. } => {
+            format!("a log of size {} without the owners' prefix", note.size)
+        }
         Evidence::Notes { mine, theirs, .. } => {
             format!("two logs, of sizes {} and {}", mine.size, theirs.size)
         }
@@ -166,6 +171,47 @@ impl ClientEngine for Client {
         self.engine = Engine::start(scheme, self.setup, self.written.clone());
         let effects = self.engine.connected();
         self.act(effects)
+    }
+
+    fn begin(&self, from: &Client, fresh: Incarnation) -> Option<(Client, Vec<Output>)> {
+        let scheme = self.engine.scheme();
+        let ledger = from.engine.ledger();
+        let size = ledger.size();
+        let attested = from.engine.foldable() >= size && !from.engine.is_unverified();
+        let kept = from.synced.ledger.size() >= size;
+        let signs = (attested || !scheme.has(Rule::CheckpointAttested))
+            && (kept || !scheme.has(Rule::CheckpointKept));
+        if !signs || size == 0 {
+            return None;
+        }
+        let mut authors = Rows::default();
+        for (device, row) in ledger.authors() {
+            authors.insert(device, *row);
+        }
+        let begun = Ledger::begin(
+            ledger.log().clone(),
+            authors,
+            ledger.volume().clone(),
+            *ledger.note()?,
+        );
+        let scheme = scheme.with_fresh(fresh);
+        let mut client = Client::new(scheme, self.setup, Durable::new(begun));
+        client.genesis = self.genesis.clone();
+        let effects = client.engine.connected();
+        let outputs = client.act(effects);
+        Some((client, outputs))
+    }
+
+    fn follow(&mut self, start: Point, fresh: Incarnation) -> Vec<Output> {
+        let scheme = self.engine.scheme().in_epoch_from(start).with_fresh(fresh);
+        (self.written, self.synced) = (self.genesis.clone(), self.genesis.clone());
+        self.engine = Engine::start(scheme, self.setup, self.genesis.clone());
+        let effects = self.engine.connected();
+        self.act(effects)
+    }
+
+    fn start(&self) -> Option<Point> {
+        share::scheme::Scheme::start(self.engine.scheme())
     }
 
     fn frontier(&self) -> &Chain {

@@ -66,6 +66,13 @@ pub trait ClientEngine: Clone {
     /// Stops and starts again, with what is left and a fresh incarnation.
     fn crash(&mut self, how: Crash, fresh: Incarnation) -> Vec<Output>;
 
+    /// Starts with a checkpoint that another device makes of its log. None: that device signs none now.
+    fn begin(&self, from: &Self, fresh: Incarnation) -> Option<(Self, Vec<Output>)>;
+    /// Goes over to the second epoch, with an empty log and a fresh incarnation.
+    fn follow(&mut self, start: Point, fresh: Incarnation) -> Vec<Output>;
+    /// Where the second epoch began, if the device has gone over to it.
+    fn start(&self) -> Option<Point>;
+
     /// The verified log.
     fn frontier(&self) -> &Chain;
     /// Size of the floor that a power cut leaves.

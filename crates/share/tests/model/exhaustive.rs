@@ -268,6 +268,26 @@ fn group_commits_lose_nothing_that_was_answered() {
     }
 }
 
+/// A device begins with what another one makes of its log, at any time.
+#[test]
+fn device_that_begins_with_a_checkpoint_breaks_nothing() {
+    let once = Scope::new(&[(FILE, 1), (FILE, 1)]).begins(1);
+    holds("checkpoint", &once.clone().impatient().world());
+    let power: &[Call] = &[Append(0)];
+    let power = Scope::new(&[(power, 1), (&[Read(0)], 1)]).begins(1);
+    holds("checkpoint, power", &power.powers(1).world());
+    let admit = Scope::new(&[(&[Admit(1)], 1), (&[Append(0)], 1)]);
+    holds("checkpoint, admit", &admit.members(1).begins(1).world());
+    let relaxed = Scope::new(&[(&[Append(0)], 1), (FILE, 1)]).begins(1);
+    holds("checkpoint, relaxed", &relaxed.relaxed().world());
+    if long() {
+        holds("checkpoint, kill", &once.kills(1).world());
+        let three: &[Call] = &[Append(0)];
+        let three = Scope::new(&[(three, 1), (three, 1), (&[Read(0)], 1)]);
+        holds("checkpoint, three devices", &three.begins(1).world());
+    }
+}
+
 #[test]
 fn no_writer_starves() {
     holds(

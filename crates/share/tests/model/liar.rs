@@ -54,6 +54,7 @@ pub const LIES: [Lie; 9] = [
 pub fn lied_attest(liar: Device, log: &Chain) -> Attest {
     let Point { size, root } = log.point();
     Attest {
+        epoch: 0,
         device: liar,
         size,
         root,
@@ -129,6 +130,7 @@ impl<E: ClientEngine> World<E> {
         let log = self.clients[usize::from(to)].frontier();
         let (last, _) = last(log, author)?;
         Some(Leaf::Entry(Entry::new(Body {
+            epoch: 0,
             device: author,
             signed_by: author + 100,
             heading: heading(log, &last),
@@ -179,6 +181,7 @@ impl<E: ClientEngine> World<E> {
             },
         };
         Some(Leaf::Entry(Entry::new(Body {
+            epoch: 0,
             device: liar,
             signed_by: liar,
             heading,

@@ -20,6 +20,7 @@
 //! | `search`, `judged` | a second judge that knows no positions |
 //! | `scopes`, `exhaustive` | what is explored, and must hold |
 //! | `mutants` | rules left out, and what must be found |
+//! | `recovery` | a second epoch of the log, after a fork |
 //! | `traces` | traces that a search meets too late |
 //! | `lying` | the same with a member that lies |
 //! | `real`, `tally` | real hashes and signatures, and a volume for long logs |
@@ -51,6 +52,7 @@ mod network;
 mod posix;
 mod protocol;
 mod real;
+mod recovery;
 mod rules;
 mod scopes;
 mod search;

@@ -173,6 +173,21 @@ fn reader_without_a_rule_sees_what_never_was() {
     ]);
 }
 
+/// The reader begins with a checkpoint that its checkpointer should not have signed, or that it should not have taken.
+#[test]
+fn checkpoint_without_a_rule_deceives_who_begins_with_it() {
+    let append: &[Call] = &[Append(0)];
+    let reads: &[Call] = &[Read(0)];
+    let three = Scope::new(&[(append, 1), (&[], 0), (reads, 1)]).begins(1);
+    let alone = Scope::new(&[(append, 1), (reads, 1)]).begins(1);
+    let seen = Scope::new(&[(append, 1), (append, 1)]).begins(1);
+    refuse(&[
+        (&[Rule::CheckpointAttested], three, Check::Support),
+        (&[Rule::CheckpointKept], alone.powers(1), Check::Tree),
+        (&[Rule::BeginsNew], seen, Check::Whole),
+    ]);
+}
+
 #[test]
 fn lock_without_a_rule_is_taken_or_used_wrongly() {
     let append: &[Call] = &[Append(0)];

@@ -186,6 +186,8 @@ pub struct Op {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Body {
+    /// The epoch of the log: 0, or 1 after a recovery.
+    pub epoch: u8,
     pub device: Device,
     /// Whose key signed it.
     pub signed_by: Device,
@@ -216,6 +218,7 @@ pub struct Mark {
 /// "I have seen this prefix, and my last entry is in it."
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Attest {
+    pub epoch: u8,
     pub device: Device,
     pub size: u64,
     pub root: Id,

@@ -13,6 +13,13 @@ pub enum Rule {
     /// Every start of the engine begins a fresh incarnation.
     FreshIncarnation,
 
+    /// A checkpointer signs a prefix in which every entry is attested or accepted.
+    CheckpointAttested,
+    /// Its floor has the prefix durably.
+    CheckpointKept,
+    /// A device that has seen anything of the log begins with no checkpoint.
+    BeginsNew,
+
     // What has effect.
     /// Permission is judged for each operation, not as part of an entry's form.
     PermissionIsNoForm,

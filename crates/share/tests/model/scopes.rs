@@ -37,6 +37,7 @@ impl Scope {
             admin: ADMIN,
             lapses: 0,
             deaths: 0,
+            begins: 0,
             patient: true,
             relaxed: false,
             programs: 1,
@@ -45,6 +46,15 @@ impl Scope {
             members: (1 << menus.len()) - 1,
             reduced: true,
             forging: false,
+            recovers: false,
+        }
+    }
+
+    /// The owners recover the volume once: any device's log may stand.
+    pub fn recovers(self) -> Scope {
+        Scope {
+            recovers: true,
+            ..self
         }
     }
 
@@ -97,6 +107,11 @@ impl Scope {
     /// So often the time to live of locks passes.
     pub fn lapses(self, lapses: u8) -> Scope {
         Scope { lapses, ..self }
+    }
+
+    /// So often a device begins with a checkpoint of another one.
+    pub fn begins(self, begins: u8) -> Scope {
+        Scope { begins, ..self }
     }
 
     /// So many devices stop and never start again. Only with an honest server: a lying one need not show anything.

@@ -17,6 +17,8 @@ pub struct Symbolic {
     fresh: Incarnation,
     /// Marks that were drawn.
     marks: u8,
+    /// Where the second epoch began, for a device that has gone over to it.
+    start: Option<Point>,
     rules: NoState,
 }
 
@@ -34,6 +36,7 @@ impl Symbolic {
             me,
             fresh: 0,
             marks: 0,
+            start: None,
             rules: NoState(rules),
         }
     }
@@ -44,6 +47,19 @@ impl Symbolic {
 
     pub fn as_device(self, me: Device) -> Symbolic {
         Symbolic::new(me, self.rules.0)
+    }
+
+    /// Goes over to the second epoch.
+    pub fn in_epoch_from(self, start: Point) -> Symbolic {
+        Symbolic {
+            start: Some(start),
+            ..self
+        }
+    }
+
+    /// The epoch of what it signs.
+    fn epoch(&self) -> u8 {
+        u8::from(self.start.is_some())
     }
 
     /// Draws other incarnations from now on.
@@ -85,7 +101,9 @@ impl Scheme for Symbolic {
     }
 
     fn attested(attest: &Attest) -> (Device, Point) {
-        let Attest { device, size, root } = *attest;
+        let Attest {
+            device, size, root, ..
+        } = *attest;
         (device, Point { size, root })
     }
 
@@ -93,12 +111,21 @@ impl Scheme for Symbolic {
         *note
     }
 
+    fn start(&self) -> Option<Point> {
+        self.start
+    }
+
+    fn has_epoch_of(&self, at: u64, entry: &Rc<Entry>) -> bool {
+        let begun = self.start.is_some_and(|start| start.size <= at);
+        entry.body.epoch == u8::from(begun)
+    }
+
     fn entry_is_signed(&self, entry: &Rc<Entry>) -> bool {
         entry.body.signed_by == entry.body.device
     }
 
-    fn attest_is_signed(&self, _: &Attest) -> bool {
-        true
+    fn attest_is_signed(&self, attest: &Attest) -> bool {
+        attest.epoch == self.epoch()
     }
 
     /// The server can sign any.
@@ -116,6 +143,7 @@ impl Signer for Symbolic {
 
     fn sign(&self, heading: Heading, ops: Vec<Op>) -> Option<Rc<Entry>> {
         Some(Entry::new(Body {
+            epoch: self.epoch(),
             device: self.me,
             signed_by: self.me,
             heading,
@@ -125,6 +153,7 @@ impl Signer for Symbolic {
 
     fn attest(&self, seen: Point) -> Option<Attest> {
         Some(Attest {
+            epoch: self.epoch(),
             device: self.me,
             size: seen.size,
             root: seen.root,

@@ -55,6 +55,8 @@ pub struct Scope {
     pub admin: Device,
     /// How often the time to live of locks passes while a device waits for one.
     pub lapses: u8,
+    /// Devices that begin with a checkpoint.
+    pub begins: u8,
     /// Devices that stop for ever.
     pub deaths: u8,
     /// Readers wait for ever instead of giving up.
@@ -72,6 +74,8 @@ pub struct Scope {
     pub reduced: bool,
     /// The server puts entries that nobody signed into pages that it shows to devices.
     pub forging: bool,
+    /// The owners begin a second epoch of the log, once.
+    pub recovers: bool,
 }
 
 impl Scope {
@@ -100,10 +104,13 @@ pub struct World<E> {
     kills: u8,
     powers: u8,
     refusals: u8,
+    begun: u8,
     pub(crate) lies: u8,
-    turn: Option<Device>,
+    pub(crate) turn: Option<Device>,
     /// Devices that take no further step, as bits.
-    resting: u8,
+    pub(crate) resting: u8,
+    /// The prefix with which the second epoch begins.
+    pub standing: Option<Chain>,
 }
 
 impl<E: ClientEngine> World<E> {
@@ -122,9 +129,11 @@ impl<E: ClientEngine> World<E> {
             kills: 0,
             powers: 0,
             refusals: 0,
+            begun: 0,
             lies: 0,
             turn: None,
             resting: 0,
+            standing: None,
         }
     }
 
@@ -229,6 +238,9 @@ impl<E: ClientEngine> World<E> {
     }
 
     fn leaf_actions(&self, to: Device, actions: &mut Vec<Action>) {
+        if !self.is_shown_leaves(to) {
+            return;
+        }
         let chain = self.clients[usize::from(to)].frontier();
         let lax = |fault: Fault| !self.scope.rules.has(form(fault));
         let again = lax(Fault::Number) || lax(Fault::Incarnation);
@@ -269,6 +281,17 @@ impl<E: ClientEngine> World<E> {
                 actions.push(Action::Leaf(to, Name::Forged(other)));
             }
         }
+    }
+
+    /// Whether a device may begin with a checkpoint of another one: it has seen nothing, and said nothing.
+    fn may_begin(&self, to: Device, from: Device) -> bool {
+        let client = &self.clients[usize::from(to)];
+        let is_new = client.frontier().size() == 0
+            && self.called[usize::from(to)] == 0
+            && !self.entries.iter().any(|entry| entry.body.device == to);
+        let other = to != from && !self.clients[usize::from(from)].stopped();
+        let is_new = is_new || !self.scope.rules.has(Rule::BeginsNew);
+        is_new && other && self.begun < self.scope.begins && !client.stopped()
     }
 
     fn timer_allowed(&self, device: Device, timer: Timer) -> bool {
@@ -313,8 +336,10 @@ impl<E: ClientEngine> World<E> {
                 let leaf = self.find(*to, *name)?;
                 let log = log(to);
                 let reply = plain(log, log.size(), vec![leaf]);
+                let client = &self.clients[usize::from(*to)];
+                let start = client.start().map_or(0, |start| start.size);
                 // In a page of many the device looks at no signature yet.
-                let more = matches!(name, Name::Forged(_));
+                let more = matches!(name, Name::Forged(_)) || reply.note.size < start;
                 Some((*to, Reply { more, ..reply }))
             }
             Action::Attest(to, device, LIED) => {
@@ -339,6 +364,10 @@ impl<E: ClientEngine> World<E> {
                 let log = log(to);
                 let reply = plain(log, log.size(), Vec::new());
                 Some((*to, Reply { refused, ..reply }))
+            }
+            Action::Start(to) => {
+                let leaves = self.standing.as_ref()?.since(0);
+                Some((*to, plain(&Chain::default(), 0, leaves)))
             }
             Action::Switch(to, from) => {
                 let leaves = log(from).since(0);
@@ -379,6 +408,15 @@ impl<E: ClientEngine> World<E> {
                 outputs = engine.timer(*timer);
                 (device, client) = (*by, engine);
             }
+            Action::Begin(to, from) => {
+                if !self.may_begin(*to, *from) {
+                    return None;
+                }
+                let (before, other) = (&self.clients[usize::from(*to)], *from);
+                let fresh = (self.begun + 16) * 8;
+                (client, outputs) = before.begin(&self.clients[usize::from(other)], fresh)?;
+                device = *to;
+            }
             Action::Crash(by, how) => {
                 let spent = if *how == Crash::Kill {
                     self.kills < self.scope.kills
@@ -390,6 +428,12 @@ impl<E: ClientEngine> World<E> {
                 }
                 let mut engine = self.clients[usize::from(*by)].clone();
                 outputs = engine.crash(*how, (self.kills + self.powers + 1) * 8);
+                (device, client) = (*by, engine);
+            }
+            Action::Follow(by) => {
+                let mut engine = self.clients[usize::from(*by)].clone();
+                let start = self.standing.as_ref()?.point();
+                outputs = engine.follow(start, 128);
                 (device, client) = (*by, engine);
             }
             _ => return None,
@@ -422,6 +466,9 @@ impl<E: ClientEngine> System for World<E> {
                         .map(|call| Action::Issue(device, *call)),
                 );
             }
+            let others = self.devices().filter(|from| self.may_begin(device, *from));
+            actions.extend(others.map(|from| Action::Begin(device, from)));
+            self.recovery_actions(device, &mut actions);
             self.leaf_actions(device, &mut actions);
             let armed = TIMERS
                 .into_iter()
@@ -449,11 +496,16 @@ impl<E: ClientEngine> System for World<E> {
                 ..self.clone()
             });
         }
+        if let Action::Recover(device) = action {
+            return self.recovered(*device);
+        }
         let (device, client, outputs) = self.act(action)?;
         let noticed = matches!(
             action,
             Action::Issue(..)
+                | Action::Follow(..)
                 | Action::Crash(..)
+                | Action::Begin(..)
                 | Action::Leaf(_, Name::Lied(..))
                 | Action::Attest(_, _, LIED)
         ) || outputs.iter().any(noticed);
@@ -466,6 +518,12 @@ impl<E: ClientEngine> System for World<E> {
         match action {
             Action::Issue(_, what) => next.begin(device, *what),
             Action::Refuse(..) => next.refusals += 1,
+            Action::Begin(_, from) => {
+                next.begun += 1;
+                let log = self.clients[usize::from(*from)].frontier();
+                next.sign(*from, Some(log));
+            }
+            Action::Follow(..) => next.gone_over(device),
             Action::Leaf(to, Name::Lied(lie, deed)) => {
                 next.lied(*to, self.lie(*to, *lie, *deed));
             }
@@ -508,10 +566,11 @@ impl<E: ClientEngine> System for World<E> {
             &self.called,
             self.kills,
             self.powers,
-            (self.refusals, self.lies),
+            (self.refusals, self.lies, self.begun),
         )
             .hash(&mut into);
         (self.turn, self.resting).hash(&mut into);
+        self.standing.as_ref().map(Chain::point).hash(&mut into);
         self.history.hash(&mut into);
         self.lapses.hash(&mut into);
         into.finish128()

@@ -37,6 +37,8 @@ pub fn prefix_root(size: u64, of: &LogPoint, proof: &[[u8; 32]]) -> Result<[u8; 
 /// Roots of all full blocks of 256 leaves, and the hashes of the leaves after them: 32 bytes for each 256 leaves.
 #[derive(Debug, Clone, Default)]
 pub struct Roots {
+    /// The log before the blocks, of whose leaves nothing is known. Its size is that of some blocks.
+    before: Frontier,
     blocks: Vec<[u8; 32]>,
     last: Vec<[u8; 32]>,
 }
@@ -45,6 +47,16 @@ impl Roots {
     /// The empty log.
     pub fn new() -> Roots {
         Roots::default()
+    }
+
+    /// Goes on after a log of full blocks. Proofs about its leaves and prefixes cannot be made, others can. `None`: it
+    /// does not end with a full block.
+    pub fn after(before: Frontier) -> Option<Roots> {
+        let whole = before.size().is_multiple_of(TILE_HASHES as u64);
+        whole.then(|| Roots {
+            before,
+            ..Roots::default()
+        })
     }
 
     /// Appends the hash of a leaf. When a block is full its hashes are given back: a proof that goes into the block
@@ -61,13 +73,21 @@ impl Roots {
     /// Number of leaves.
     pub fn size(&self) -> u64 {
         let full = (self.blocks.len() as u64).saturating_mul(TILE_HASHES as u64);
-        full.saturating_add(self.last.len() as u64)
+        let after = full.saturating_add(self.last.len() as u64);
+        self.before.size().saturating_add(after)
+    }
+
+    /// The place of a block among those that are known.
+    fn place(&self, block: u64) -> Option<usize> {
+        let known = block.checked_sub(self.before.size() >> BLOCK_HEIGHT)?;
+        usize::try_from(known).ok()
     }
 
     /// The block that has the leaf, if it is full: its hashes must be supplied for what goes into it.
     pub fn full_block(&self, leaf: u64) -> Option<u64> {
         let block = leaf >> BLOCK_HEIGHT;
-        (block < self.blocks.len() as u64).then_some(block)
+        let place = self.place(block)?;
+        (place < self.blocks.len()).then_some(block)
     }
 
     /// The root of the first `size` leaves. `hashes` gives the leaf hashes of a full block; it is asked for one block
@@ -163,8 +183,11 @@ impl Roots {
         height: u32,
         hashes: &impl Fn(u64) -> Option<Vec<[u8; 32]>>,
     ) -> Option<[u8; 32]> {
+        if first < self.before.size() {
+            return self.early(first, height, hashes);
+        }
         let block = first >> BLOCK_HEIGHT;
-        let at = usize::try_from(block).ok()?;
+        let at = self.place(block)?;
         if let Some(above) = height.checked_sub(BLOCK_HEIGHT) {
             let end = at.checked_add(1usize.checked_shl(above)?)?;
             return self.blocks.get(at..end).map(fold);
@@ -180,6 +203,27 @@ impl Roots {
         };
         let start = (first % TILE_HASHES as u64) as usize;
         leaves.get(start..start.checked_add(1 << height)?).map(fold)
+    }
+}
+
+impl Roots {
+    /// The root of a perfect subtree that begins before the blocks: one of the log before, or two halves.
+    fn early(
+        &self,
+        first: u64,
+        height: u32,
+        hashes: &impl Fn(u64) -> Option<Vec<[u8; 32]>>,
+    ) -> Option<[u8; 32]> {
+        let leaves = 1u64.checked_shl(height)?;
+        if first.checked_add(leaves)? <= self.before.size() {
+            let mut known = self.before.subtrees();
+            let found = known.find(|(at, count, _)| (*at, *count) == (first, leaves));
+            return found.map(|(.., root)| root);
+        }
+        let half = height.checked_sub(1)?;
+        let middle = first.checked_add(1u64.checked_shl(half)?)?;
+        let left = self.subtree(first, half, hashes)?;
+        Some(node_hash(&left, &self.subtree(middle, half, hashes)?))
     }
 }
 

@@ -1,13 +1,14 @@
 //! Checkpoints: what the entries of a log up to a position come to, signed by k checkpointers who replayed it
 //! (docs/formats/shared.md, *Checkpoint*). A device that was away starts from one instead of replaying.
 //!
-//! The state is a map tree, so one row is proved without the others. Keys are here; the values of rows that entries
-//! change belong to the rules of their effect.
+//! The state is a map tree, so one row is proved without the others. Keys of rows are here. The values of members' rows
+//! are in [`super::members`], those of files in [`super::effect`]; [`Parts`] puts all together.
 
 use bytes::Bytes;
 
 use super::device::{self, DeviceKey, Incarnation};
 use super::entry::Author;
+use super::principal::{Device, FileId, INumber, Principal};
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::handle::{Handle, Hasher, MapNode};
@@ -18,6 +19,12 @@ use crate::statement::signatures::Signatures;
 use crate::statement::{Body, Purpose, Signed, Statement};
 use crate::tree::map::{self, MapRoot, Proof, Salt};
 use crate::volume_id::VolumeId;
+
+mod parts;
+mod window;
+
+pub use parts::{Parts, PolicyRow, Reader};
+pub use window::{LEAVES_OF_ROW, PAGE, WINDOW, Window};
 
 /// Longest name in a directory, bytes.
 const MAX_NAME_BYTES: usize = 255;
@@ -128,7 +135,7 @@ pub struct File {
 /// The key of a row. Keys are ordered as their bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Row {
-    /// The newest policy: `number u64 | hash [32]`.
+    /// The policy that begins the epoch: `number u64 | hash [32]`.
     Policy,
     /// What the log says about a device ([`Author`]).
     Author(DeviceKey),
@@ -148,9 +155,28 @@ pub enum Row {
     Inode(File),
     /// A name in a directory that changed since its principal's last fold.
     Entry(File, Bytes),
+    /// By how much the entry at a position changed the number of entries of a directory, since the last fold of its
+    /// principal.
+    Added(File, u64),
+    /// A decision that waits for its author's next entry: position and number of its op.
+    Late(u64, u32),
+    /// The log before the leaves whose hashes are here.
+    Before,
+    /// Hashes of leaves from a position on.
+    Leaves(u64),
 }
 
 impl Row {
+    /// The file of a row about one.
+    pub(super) fn file(&self) -> Option<File> {
+        match self {
+            Row::Lock(file) | Row::Inode(file) | Row::Entry(file, _) | Row::Added(file, _) => {
+                Some(*file)
+            }
+            _ => None,
+        }
+    }
+
     /// The key's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
@@ -165,6 +191,10 @@ impl Row {
             Row::Fold(principal) => e.u8(8).raw(principal),
             Row::Inode(file) => file.encode(e.u8(9)),
             Row::Entry(file, name) => file.encode(e.u8(10)).raw(name),
+            Row::Added(file, at) => file.encode(e.u8(11)).raw(&at.to_be_bytes()),
+            Row::Late(at, op) => e.u8(12).raw(&at.to_be_bytes()).raw(&op.to_be_bytes()),
+            Row::Before => e.u8(13),
+            Row::Leaves(at) => e.u8(14).raw(&at.to_be_bytes()),
         };
         e.finish()
     }
@@ -186,6 +216,13 @@ impl Row {
             8 => Row::Fold(d.array()?),
             9 => Row::Inode(File::decode(&mut d)?),
             10 => Row::Entry(File::decode(&mut d)?, name(&mut d)?),
+            11 => Row::Added(File::decode(&mut d)?, u64::from_be_bytes(d.array()?)),
+            12 => {
+                let at = u64::from_be_bytes(d.array()?);
+                Row::Late(at, u32::from_be_bytes(d.array()?))
+            }
+            13 => Row::Before,
+            14 => Row::Leaves(u64::from_be_bytes(d.array()?)),
             _ => return Err(d.bad("an unknown kind of row")),
         };
         d.finish()?;
@@ -200,6 +237,28 @@ fn name(d: &mut Decoder<'_>) -> Result<Bytes, Reject> {
         return Err(d.bad("a name that is empty, or too long"));
     }
     Ok(Bytes::copy_from_slice(bytes))
+}
+
+impl From<FileId> for File {
+    fn from(id: FileId) -> File {
+        File {
+            principal: *id.principal.as_bytes(),
+            device: id.number.device.0,
+            counter: id.number.counter,
+        }
+    }
+}
+
+impl From<File> for FileId {
+    fn from(file: File) -> FileId {
+        FileId {
+            principal: Principal::from_bytes(file.principal),
+            number: INumber {
+                device: Device(file.device),
+                counter: file.counter,
+            },
+        }
+    }
 }
 
 impl File {
@@ -262,7 +321,16 @@ impl<F: FnMut(Handle<MapNode>, &Bytes)> Builder<F> {
         Builder(map::Builder::new(hasher, Salt::default(), sink))
     }
 
-    /// Appends the row of the newest policy.
+    /// Appends rows.
+    ///
+    /// # Errors
+    /// Those of [`Builder::push`].
+    pub fn rows(&mut self, rows: impl IntoIterator<Item = (Row, Vec<u8>)>) -> Result<(), Reject> {
+        let mut rows = rows.into_iter();
+        rows.try_for_each(|(row, value)| self.push(&row, &value))
+    }
+
+    /// Appends the row of the policy that begins the epoch.
     ///
     /// # Errors
     /// Those of [`Builder::push`].

@@ -21,7 +21,7 @@ pub enum Role {
 }
 
 impl Role {
-    fn from_byte(byte: u8) -> Option<Role> {
+    pub(super) fn from_byte(byte: u8) -> Option<Role> {
         let all = [Role::Reader, Role::Writer, Role::Admin];
         all.into_iter().find(|role| *role as u8 == byte)
     }

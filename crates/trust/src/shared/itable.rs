@@ -13,6 +13,7 @@ use std::ops::Bound;
 use super::principal::{Device, FileId, INumber, Name, Principal, Target, kind_byte, kind_of};
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
+use crate::handle::{Handle, InodeBlock};
 use crate::reach::{Found, Wanted};
 use crate::tree::inode::{Content, Entry, Inode};
 use crate::tree::map::{ChildRef, Find, Item, MapRoot, Node};
@@ -214,18 +215,21 @@ impl<'a, B: Blocks> Tables<'a, B> {
             };
             match Entry::decode_within(&value, MAX_TABLE_INLINE_BYTES) {
                 Ok(Entry::Inode(inode)) => Known::Is(Some(inode)),
-                Ok(Entry::Block(handle)) => match self.block(Wanted::Inode(handle)) {
-                    Known::Is(Found::Inode(inode)) => Known::Is(Some(inode)),
-                    Known::Is(_) => Known::Damaged(Reject::WrongBlock),
-                    Known::Damaged(why) => Known::Damaged(why),
-                    Known::NotYet => Known::NotYet,
-                },
+                Ok(Entry::Block(handle)) => self.inode_block(handle).map(Some),
                 Err(why @ Reject::Unsupported { .. }) => {
                     self.unsupported = Some(why);
                     Known::NotYet
                 }
                 Err(why) => Known::Damaged(why.signed()),
             }
+        })
+    }
+
+    /// The inode in a block of its own.
+    pub fn inode_block(&mut self, handle: Handle<InodeBlock>) -> Known<Inode> {
+        self.block(Wanted::Inode(handle)).then(|found| match found {
+            Found::Inode(inode) => Known::Is(inode),
+            _ => Known::Damaged(Reject::WrongBlock),
         })
     }
 

@@ -17,16 +17,16 @@ use crate::posix::{Call, Node, Posix, writes};
 use crate::world::*;
 
 /// A log that devices have made, with the state and the file system before each entry.
-struct Run {
-    world: World,
-    states: Vec<State>,
+pub struct Run {
+    pub world: World,
+    pub states: Vec<State>,
     models: Vec<Posix>,
-    files: BTreeSet<FileId>,
-    outcomes: Vec<(Call, Outcome)>,
+    pub files: BTreeSet<FileId>,
+    pub outcomes: Vec<(Call, Outcome)>,
 }
 
 impl Run {
-    fn of(steps: &[Step]) -> Run {
+    pub fn of(steps: &[Step]) -> Run {
         let world = World::new();
         let mut run = Run {
             states: vec![world.state.clone()],
@@ -352,7 +352,7 @@ fn entries_that_a_value_does_not_rest_on_may_be_left_out() {
 }
 
 /// Pseudo-random steps, the same each time.
-fn fixed_steps(seed: u64, count: usize) -> Vec<Step> {
+pub fn fixed_steps(seed: u64, count: usize) -> Vec<Step> {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = |below: u64| {
         x ^= x << 13;
@@ -415,9 +415,11 @@ fn forgotten_entries_are_taken_from_folds() {
         client.catch_up(&run.world);
         let mut kept = replay(&run.world);
         let from = run.world.sources();
-        assert_eq!(kept.forgettable(from), Ok(end));
-        assert!(kept.forget_before(end + 20, from).is_err());
-        kept.forget_before(end, from).unwrap();
+        let last = run.world.end();
+        assert_eq!(kept.after_fold(last, from), Ok(last));
+        assert!(kept.forget_before(last + 1, from).is_err());
+        kept.forget_before(last, from).unwrap();
+        assert_eq!(kept.kept_ops(), 0);
         assert!(kept.inode(end, &run.world.volume.root, from).is_err());
         for step in fixed_steps(seed + 1000, 30) {
             client.catch_up(&run.world);

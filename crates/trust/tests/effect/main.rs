@@ -5,8 +5,10 @@
 
 mod agree;
 mod chains;
+mod checkpoints;
 mod devices;
 mod folds;
+mod forget;
 mod hostile;
 mod locks;
 mod posix;

@@ -6,7 +6,7 @@ use trust::encode::{Decoder, Encoder};
 use trust::shared::entry::MAX_OPS_BYTES;
 use trust::statement::MAX_SIGNED_BYTES;
 
-use super::MAX_NAMES;
+use super::{MAX_CHECKPOINT_BYTES, MAX_CHECKPOINTS, MAX_NAMES};
 
 /// The body of a BODIES_PART: positions of entries, each with the entry's body.
 #[derive(Default)]
@@ -116,6 +116,32 @@ pub fn decode_policies(body: &[u8]) -> Result<Vec<Bytes>, Reject> {
     Ok(policies)
 }
 
+/// The body of a CHECKPOINTS_PART: checkpoints as they were posted.
+pub fn encode_checkpoints<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
+    let mut e = Encoder::new();
+    for posted in all.into_iter().take(MAX_CHECKPOINTS) {
+        e.bytes(posted);
+    }
+    e.finish().into()
+}
+
+/// Reads the body of a CHECKPOINTS_PART.
+///
+/// # Errors
+/// [`Reject::Malformed`] for anything else, for empty checkpoints, and for too many.
+pub fn decode_checkpoints(body: &[u8]) -> Result<Vec<Bytes>, Reject> {
+    let mut d = Decoder::new(body, "checkpoints");
+    let mut all = Vec::new();
+    while d.remaining() > 0 {
+        let posted = d.bytes(MAX_CHECKPOINT_BYTES)?;
+        if posted.is_empty() || all.len() >= MAX_CHECKPOINTS {
+            return Err(d.bad("an empty checkpoint, or too many"));
+        }
+        all.push(Bytes::copy_from_slice(posted));
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +171,20 @@ mod tests {
             prop_assert_eq!(decode_bodies(&bytes), Ok(expected));
             prop_assert!(decode_bodies(&bytes[..bytes.len() - 1]).is_err());
         }
+    }
+
+    #[test]
+    fn checkpoints_come_back_and_are_bounded() {
+        let posted = vec![7; MAX_CHECKPOINT_BYTES];
+        let body = encode_checkpoints([&posted[..]; MAX_CHECKPOINTS + 5]);
+        assert_eq!(decode_checkpoints(&body).unwrap().len(), MAX_CHECKPOINTS);
+        assert_eq!(decode_checkpoints(&[]), Ok(Vec::new()));
+        assert!(decode_checkpoints(&[0]).is_err() && decode_checkpoints(&[2, 7]).is_err());
+        let many = [1, 7].repeat(MAX_CHECKPOINTS + 1);
+        assert!(decode_checkpoints(&many).is_err());
+        let mut long = Encoder::new();
+        long.bytes(&vec![7; MAX_CHECKPOINT_BYTES + 1]);
+        assert!(decode_checkpoints(&long.finish()).is_err());
     }
 
     #[test]

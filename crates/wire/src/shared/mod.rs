@@ -59,6 +59,10 @@ pub const MAX_NAMES: usize = 1024;
 pub const MAX_STORE_BYTES: usize = 2 << 20;
 /// Longest message in a mailbox.
 pub const MAX_LETTER_BYTES: usize = 512;
+/// Longest checkpoint with its note and signatures.
+pub const MAX_CHECKPOINT_BYTES: usize = 8 << 10;
+/// Most checkpoints that a server keeps: one of each checkpointer, and the newest that is whole.
+pub const MAX_CHECKPOINTS: usize = 33;
 /// Longest wait of a TAKE.
 pub const MAX_TAKE_MS: u32 = 10_000;
 
@@ -100,6 +104,10 @@ pub mod kind {
     pub const TAKE: u8 = 0x22;
     /// Request: an answer.
     pub const PING: u8 = 0x23;
+    /// Request: keep a checkpoint for devices that begin with one.
+    pub const CHECKPOINT: u8 = 0x24;
+    /// Request: the checkpoints that are kept.
+    pub const CHECKPOINTS: u8 = 0x25;
 
     /// Answer to ENTER.
     pub const WELCOME: u8 = 0x90;
@@ -117,6 +125,8 @@ pub mod kind {
     pub const POLICIES_PART: u8 = 0x96;
     /// Answer to TAKE.
     pub const LETTER: u8 = 0x97;
+    /// Answer to CHECKPOINTS.
+    pub const CHECKPOINTS_PART: u8 = 0x98;
     /// End of an answer.
     pub use crate::mirror::kind::DONE;
     /// Part of the answer to RETRIEVE.
@@ -149,3 +159,7 @@ pub const REPLACED: ErrorCode = ErrorCode(136);
 pub const NO_MAILBOX: ErrorCode = ErrorCode(137);
 /// Another message is in this slot of the mailbox.
 pub const OCCUPIED: ErrorCode = ErrorCode(138);
+/// The client's note is of another epoch of the log.
+pub const OTHER_EPOCH: ErrorCode = ErrorCode(139);
+/// No checkpointer of the volume signed the checkpoint, or it is of another log.
+pub const NO_CHECKPOINT: ErrorCode = ErrorCode(140);

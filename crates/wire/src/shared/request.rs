@@ -12,7 +12,10 @@ use trust::shared::mark::Nonce;
 use trust::shared::note::{NOTE_BYTES, SignedNote};
 use trust::{Handle, Record, Reject};
 
-use super::{MAX_LEAVES, MAX_LETTER_BYTES, MAX_NAMES, MAX_STORE_BYTES, MAX_TAKE_MS, kind};
+use super::{
+    MAX_CHECKPOINT_BYTES, MAX_LEAVES, MAX_LETTER_BYTES, MAX_NAMES, MAX_STORE_BYTES, MAX_TAKE_MS,
+    kind,
+};
 use crate::frame::Header;
 
 const WHAT: &str = "request";
@@ -118,6 +121,10 @@ pub enum Request {
     },
     /// An answer, please.
     Ping,
+    /// Keep this checkpoint, 1 to [`MAX_CHECKPOINT_BYTES`]: a note, and a signed statement about its log.
+    Checkpoint(Bytes),
+    /// The checkpoints that are kept.
+    Checkpoints,
 }
 
 /// Largest body of a message of this type, bytes; `None` for one that no client sends after ENTER.
@@ -127,7 +134,8 @@ pub const fn max_body_bytes(kind: u8) -> Option<usize> {
         kind::ENTRY => Some(MAX_ENTRY_MESSAGE_BYTES),
         kind::MARK | kind::ASK => Some(32),
         kind::ATTEST => Some(MAX_ATTEST_BYTES),
-        kind::NEXT | kind::PING => Some(0),
+        kind::NEXT | kind::PING | kind::CHECKPOINTS => Some(0),
+        kind::CHECKPOINT => Some(MAX_CHECKPOINT_BYTES),
         kind::LEAVES => Some(10 + 4),
         kind::BODIES => Some(8 * MAX_NAMES),
         kind::STORE | kind::PSTORE => Some(MAX_STORE_BYTES),
@@ -160,6 +168,8 @@ impl Request {
             Request::Post { .. } => kind::POST,
             Request::Take { .. } => kind::TAKE,
             Request::Ping => kind::PING,
+            Request::Checkpoint(_) => kind::CHECKPOINT,
+            Request::Checkpoints => kind::CHECKPOINTS,
         }
     }
 
@@ -196,6 +206,7 @@ impl Request {
                 }
             }
             Request::Policies(from) => drop(e.u64(*from)),
+            Request::Checkpoint(posted) => drop(e.raw(posted)),
             Request::Post { slot, letter } => {
                 slot.encode(&mut e);
                 e.raw(letter);
@@ -234,6 +245,8 @@ impl Request {
             kind::POST => decode_post(&mut d)?,
             kind::TAKE => decode_take(&mut d)?,
             kind::PING => Request::Ping,
+            kind::CHECKPOINT => decode_checkpoint(&mut d)?,
+            kind::CHECKPOINTS => Request::Checkpoints,
             _ => return Err(d.bad("unknown type")),
         };
         d.finish()?;
@@ -344,6 +357,14 @@ fn decode_handles(d: &mut Decoder<'_>) -> Result<Vec<Handle>, Reject> {
     (0..count)
         .map(|_| d.array().map(Handle::from_bytes))
         .collect()
+}
+
+fn decode_checkpoint(d: &mut Decoder<'_>) -> Result<Request, Reject> {
+    if d.remaining() == 0 || d.remaining() > MAX_CHECKPOINT_BYTES {
+        return Err(d.bad("no checkpoint or too long a one"));
+    }
+    let posted = d.raw(d.remaining())?;
+    Ok(Request::Checkpoint(Bytes::copy_from_slice(posted)))
 }
 
 fn decode_post(d: &mut Decoder<'_>) -> Result<Request, Reject> {

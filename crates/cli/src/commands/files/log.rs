@@ -45,10 +45,11 @@ pub fn run(args: &Log, home: Home, config: &Config, output: &mut Output) -> Outc
             is_doubtful: false,
         };
         listing.all().await?;
-        Ok((listing.shown, listing.next, listing.is_doubtful))
+        let told = (listing.shown, listing.next, listing.is_doubtful);
+        Ok((told, shared.client().status(shared.until()).await?.begins))
     });
     let volume = shared.home().volume().to_string();
-    let (shown, next, is_doubtful) = shared.close(listed, output)?;
+    let ((shown, next, is_doubtful), begins) = shared.close(listed, output)?;
     if is_doubtful {
         output.note(
             "The oldest of these entries lie before what this device still knows of the volume: they show what was to be \
@@ -60,8 +61,14 @@ pub fn run(args: &Log, home: Home, config: &Config, output: &mut Output) -> Outc
             "There are older entries: --before {next} lists them."
         ));
     }
+    if begins > 0 && next.is_none() && !output.json() {
+        output.note(&format!(
+            "This device began with a checkpoint of the first {begins} entries and marks: it does not have those before. A \
+             device that has replayed the log shows them."
+        ));
+    }
     Ok(Done::ok(fields(
-        json!({"volume": volume, "entries": shown, "next": next}),
+        json!({"volume": volume, "entries": shown, "next": next, "begins": begins}),
     )))
 }
 
@@ -84,7 +91,7 @@ struct Listing<'a> {
 /// An op as it is shown.
 struct Line {
     verb: &'static str,
-    /// What it is about: paths, or words.
+    /// The path of the file that it is about. None: `words` say what it is about.
     path: Option<Vec<u8>>,
     to: Option<Vec<u8>>,
     words: Option<String>,

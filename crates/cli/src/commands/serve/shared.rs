@@ -2,8 +2,6 @@
 //! with the orderer's key. Several volumes of one orderer share an address. No device trusts this server; what it signs,
 //! it is held to.
 
-use std::fs::File;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +11,14 @@ use ::serve::shared::{Server, limits};
 use ::share::host::{Host, HostOptions};
 use serde_json::json;
 use trust::key::SecretKey;
-use trust::statement::{Job, MAX_SIGNED_BYTES, Signed, VolumeId};
+use trust::statement::VolumeId;
 
 use crate::address::listen_address;
 use crate::args::{Global, Serve, ServeShared};
 use crate::commands::key;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Output, fields};
+use crate::sharing::recovery;
 
 /// Where devices connect, if the operator does not say.
 const ADDRESS: &str = "127.0.0.1:28553";
@@ -187,37 +186,32 @@ fn needless(flag: &str) -> Failure {
 
 /// Makes the directory, unless it is the server of this volume already.
 fn accept(path: &Path, genesis: &Path, key: &SecretKey, flags: &ServeShared) -> Outcome<()> {
-    let signed = read(genesis)?;
-    let volume = VolumeId::from_bytes(signed.statement().hash());
+    let rules = recovery::read(genesis)?;
+    let Some(first) = rules.first() else {
+        let error = format!("{} has no rules", genesis.display());
+        return Err(Failure::new(Kind::BadGenesis, error));
+    };
+    let volume = VolumeId::from_bytes(first.statement().hash());
     if !Host::is_at(path)? {
+        if rules.len() > 1 {
+            let error = format!("{} has no log to go on with", path.display());
+            let hint = "the rules let a log stand: name the directory of a server that has it, or a copy of one";
+            return Err(Failure::new(Kind::OtherStart, error).with_hint(hint));
+        }
         let ring = flags.ring.unwrap_or(RING_BYTES);
-        Host::create(path, &signed, &key.public(), ring)?;
+        Host::create(path, first, &key.public(), ring)?;
         return Ok(());
     }
-    let host = Host::open(path, key.clone(), HostOptions::default())?;
-    if host.volume() == volume {
-        return Ok(());
+    match Host::renew(path, &rules, &key.public())? {
+        is if is == volume => Ok(()),
+        is => {
+            let error = format!(
+                "{} is the server of {is}, and not of {volume}",
+                path.display()
+            );
+            Err(Failure::new(Kind::OtherVolume, error))
+        }
     }
-    let error = format!(
-        "{} is the server of {}, and not of {volume}",
-        path.display(),
-        host.volume()
-    );
-    Err(Failure::new(Kind::OtherVolume, error))
-}
-
-/// Reads a genesis policy.
-fn read(path: &Path) -> Outcome<Signed> {
-    let shown = path.display();
-    let failed = |e: std::io::Error| Failure::io(format!("cannot read {shown}"), &e);
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    let limit = MAX_SIGNED_BYTES as u64 + 1;
-    file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
-    Signed::from_bytes_of(Job::Shared, &bytes).map_err(|why| {
-        let error = format!("{shown} founds no shared volume");
-        Failure::of(Kind::BadGenesis, error, &why)
-    })
 }
 
 /// Prints where devices connect.

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use ::share::client::Compared;
 use serde_json::json;
@@ -16,26 +15,20 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::session::Shared;
 
-/// How long the text waits for the server, so that it says as much as possible.
-const FRESH: Duration = Duration::from_secs(5);
-
 /// Prints the text, or compares one.
 pub fn run(args: &ShareCompare, config: &Config, output: &mut Output) -> Outcome<Done> {
     let text = args.seen.as_deref().map(read).transpose()?;
-    let shared = Shared::open(config, &args.volume, &args.waiting)?;
+    // What this device has seen can be compared without the server.
+    let shared = Shared::open_alone(config, &args.volume, &args.waiting)?;
     match text {
         None => print(shared, output),
         Some(text) => compare(shared, &text, output),
     }
 }
 
-/// Prints the newest note.
+/// Prints the newest note. Without a connection it says what was seen before.
 fn print(shared: Shared, output: &mut Output) -> Outcome<Done> {
-    let asked = shared.run(async {
-        // Without a connection the text says what was seen before.
-        let _ = shared.client().running(Instant::now() + FRESH).await;
-        Ok(shared.client().status(shared.until()).await?.note)
-    });
+    let asked = shared.run(async { Ok(shared.client().status(shared.until()).await?.note) });
     let (volume, orderer) = known(&shared);
     let note = shared.close(asked, output)?.ok_or_else(|| {
         let error = "this device has seen nothing of the log yet";
@@ -79,6 +72,14 @@ fn compare(shared: Shared, text: &str, output: &mut Output) -> Outcome<Done> {
             );
             Err(Failure::new(Kind::NotSeenYet, error))
         }
+        Compared::Early { first } => {
+            let error = format!(
+                "the other device has seen {theirs} entries and marks; this one began with a checkpoint of {first}, and \
+                 did not see those before"
+            );
+            let hint = "compare the other way round: run `bulla share compare` here, and give its text to the other device";
+            Err(Failure::new(Kind::NotSeenYet, error).with_hint(hint))
+        }
         Compared::Fork { evidence } => Err(forked(evidence)),
         Compared::NotSigned => {
             let error = "the server of this volume did not sign this text";
@@ -111,7 +112,7 @@ fn forked(evidence: Result<std::path::PathBuf, String>) -> Failure {
 }
 
 /// Reads the text from a file, or from stdin for `-`.
-fn read(path: &Path) -> Outcome<String> {
+pub(super) fn read(path: &Path) -> Outcome<String> {
     let shown = path.display();
     let failed = |e: std::io::Error| Failure::io(format!("cannot read {shown}"), &e);
     let source: Box<dyn Read> = match path == Path::new("-") {

@@ -137,7 +137,7 @@ fn options(args: &ShareExport, config: &Config, shared: &Shared) -> Outcome<Publ
 /// What is exported.
 struct Origin {
     volume: String,
-    /// The entry after which the files are taken. None: nobody has written anything yet.
+    /// Number of the last entry that the export has the effect of. None: the log has no entry.
     entry: Option<u64>,
     root: Option<[u8; 32]>,
 }

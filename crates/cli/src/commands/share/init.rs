@@ -16,7 +16,7 @@ use trust::shared::genesis::{self, Founder, MAX_PATIENCE_MS, SharedRoles, Silenc
 use trust::statement::{Signed, VolumeId};
 use wire::shared::ServerAddress;
 
-use crate::args::{Global, ShareInit};
+use crate::args::{Checkpointer, Global, ShareInit};
 use crate::commands::key;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -110,6 +110,8 @@ struct Terms<'a> {
     orderer: PublicKey,
     silence: Silence,
     patience: Duration,
+    checkpointers: &'a [Checkpointer],
+    checkpoints_need: Option<u8>,
 }
 
 impl Terms<'_> {
@@ -123,7 +125,24 @@ impl Terms<'_> {
                 false => Silence::Strict,
             },
             patience: args.patience.unwrap_or(PATIENCE),
+            checkpointers: &args.checkpointer,
+            checkpoints_need: args.checkpoints_need,
         }
+    }
+
+    /// Who signs checkpoints.
+    fn checkpointers(&self, device: PublicKey) -> Outcome<Threshold> {
+        if self.checkpointers.is_empty() {
+            return Ok(Threshold::none());
+        }
+        let key = |checkpointer: &Checkpointer| match checkpointer {
+            Checkpointer::This => device,
+            Checkpointer::Key(key) => *key,
+        };
+        let keys: Vec<PublicKey> = self.checkpointers.iter().map(key).collect();
+        let most = if keys.len() > 1 { 2 } else { 1 };
+        Threshold::new(self.checkpoints_need.unwrap_or(most), keys)
+            .map_err(|why| Failure::of(Kind::Usage, "these cannot be the checkpointers", &why))
     }
 
     /// The policy, signed by the owner, and the id of its volume.
@@ -138,7 +157,7 @@ impl Terms<'_> {
             .map_err(|why| Failure::of(Kind::Usage, "no volume can have these terms", &why))?;
         let shared = SharedRoles {
             orderer: self.orderer,
-            checkpointers: Threshold::none(),
+            checkpointers: self.checkpointers(device)?,
             silence: self.silence,
             patience_ms,
             founder: Some(Founder {
@@ -171,7 +190,31 @@ mod tests {
             orderer: key(2).public(),
             silence: Silence::Relaxed,
             patience: Duration::from_secs(7),
+            checkpointers: &[],
+            checkpoints_need: None,
         }
+    }
+
+    #[test]
+    fn genesis_policy_names_the_checkpointers() {
+        let other = Checkpointer::Key(key(4).public());
+        let role = |checkpointers: &[Checkpointer], checkpoints_need| {
+            let terms = Terms {
+                checkpointers,
+                checkpoints_need,
+                ..terms()
+            };
+            let (volume, signed) = terms.sign(&key(1), key(3).public()).ok()?;
+            let policies = Policies::begin(volume, &signed, &mut Signatures::default()).unwrap();
+            let role = &policies.roles().checkpointers;
+            Some((role.needed(), role.keys().len()))
+        };
+        assert_eq!(role(&[], None), Some((0, 0)));
+        assert_eq!(role(&[Checkpointer::This], None), Some((1, 1)));
+        assert_eq!(role(&[Checkpointer::This, other], None), Some((2, 2)));
+        assert_eq!(role(&[Checkpointer::This, other], Some(1)), Some((1, 2)));
+        assert_eq!(role(&[Checkpointer::This, other], Some(3)), None);
+        assert_eq!(role(&[other, other], None), None, "one key twice");
     }
 
     #[test]

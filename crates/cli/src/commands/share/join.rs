@@ -6,6 +6,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use ::share::admission::Joining;
+use ::share::client::{self, Begun as Began, ClientError, Options};
 use ::share::home::{Begun, Home, HomeError, NewHome};
 use serde_json::json;
 use tokio::time::Instant;
@@ -67,7 +68,46 @@ pub fn run(args: &ShareJoin, config: &Config, output: &mut Output) -> Outcome<Do
     let home = Home::create(&state, &home)?;
     Begun::end(&state, volume)?;
     drop(runtime);
-    enter(home, config, args.waiting.deadline, output)
+    let size = begin(&home, args, config, output)?;
+    enter(home, size, config, args.waiting.deadline, output)
+}
+
+/// Begins with a checkpoint, if there is one that this device may believe. Gives the size of its log.
+fn begin(
+    home: &Home,
+    args: &ShareJoin,
+    config: &Config,
+    output: &mut Output,
+) -> Outcome<Option<u64>> {
+    if args.replay {
+        return Ok(None);
+    }
+    let deadline = match args.waiting.deadline {
+        Some(deadline) => deadline,
+        None => config.duration("deadline")?,
+    };
+    let runtime = session::runtime()?;
+    let until = std::time::Instant::now() + deadline;
+    let own = args.checkpoint_by.as_ref();
+    let options = Options::default();
+    let begun = session::run(&runtime, async {
+        match client::begin(home, &options, own, until).await {
+            // The device is a member, and replays what the server has.
+            Err(ClientError::Deadline { connection }) => Ok(Began::Replay {
+                why: Some(format!("the checkpoint did not come: {connection}")),
+            }),
+            begun => Ok(begun?),
+        }
+    })?;
+    match begun {
+        Began::Checkpoint { size } => Ok(Some(size)),
+        Began::Replay { why } => {
+            if let (Some(why), true) = (why, own.is_some()) {
+                output.note(&format!("The whole log is replayed: {why}."));
+            }
+            Ok(None)
+        }
+    }
 }
 
 /// Shows the words, and waits until an administrator has admitted the device.
@@ -101,6 +141,7 @@ async fn admission(
 /// Reads the log as far as this device's own admission.
 fn enter(
     home: Home,
+    began: Option<u64>,
     config: &Config,
     deadline: Option<Duration>,
     output: &mut Output,
@@ -118,6 +159,11 @@ fn enter(
         output.raw(b"user      ")?;
         output.name(member.user.as_bytes())?;
         output.raw(b"\n")?;
+        if let Some(size) = began {
+            output.line(&format!(
+                "begins    with a checkpoint of {size} entries and marks"
+            ))?;
+        }
     }
     Ok(Done::ok(fields(json!({
         "volume": home.volume().to_string(),
@@ -126,6 +172,7 @@ fn enter(
         "device": member.device.0,
         "key": member.key.to_string(),
         "user": member.user,
+        "checkpoint": began,
     }))))
 }
 

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use trust::shared::decision::{Decision, Label, Role};
 use trust::shared::principal::Principal;
 
-use crate::args::{ShareDevice, ShareGrant, ShareGroup, ShareRevoke, ShareUserAdd, ShareVolume};
+use crate::args::{
+    ShareDevice, ShareGrant, ShareGroup, ShareRevoke, ShareUserAdd, ShareVolume, parse_new_label,
+};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
@@ -90,6 +92,7 @@ pub fn add_user(args: &ShareUserAdd, config: &Config, output: &mut Output) -> Ou
 
 /// Adds a group. The user who adds it becomes its administrator.
 pub fn add_group(args: &ShareGroup, config: &Config, output: &mut Output) -> Outcome<Done> {
+    parse_new_label(args.group.as_str()).map_err(|why| Failure::new(Kind::Usage, why))?;
     let named = (args.volume.as_str(), &args.waiting);
     decide(config, output, named, async |shared, members| {
         refuse_known(members, &args.group, true)?;

@@ -6,9 +6,14 @@
 //! | `admit` | `share invite`, `share device add` |
 //! | `join` | `share join` |
 //! | `members` | `share device`, `user`, `group`, `grant`, `revoke`, `accept` |
+//! | `checkpoint` | `share checkpoint`: what the log comes to, signed for new devices |
 //! | `status` | `share status` |
+//! | `metrics` | what `share run` tells a monitoring system |
+//! | `run` | `share run`: the engine for all programs of a user |
+//! | `beacon` | `share beacon`: devices that must write again and again |
 //! | `compare` | `share compare`: whether two devices were shown one log |
 //! | `check` | `share check`: evidence against a server or a device |
+//! | `recover` | `share recover`, `share follow`: another log stands after a fork |
 //! | `forget` | `share forget`: a machine gives its device up |
 //! | `export` | `share export`: a snapshot as a published volume |
 
@@ -18,13 +23,18 @@ use crate::failure::Outcome;
 use crate::output::{Done, Output};
 
 mod admit;
+mod beacon;
 mod check;
+mod checkpoint;
 mod compare;
 mod export;
 mod forget;
 mod init;
 mod join;
 pub mod members;
+mod metrics;
+mod recover;
+mod run;
 mod status;
 
 /// Runs a command.
@@ -55,9 +65,14 @@ pub fn run(
         ShareCommand::Grant(args) => members::grant(args, config, output),
         ShareCommand::Revoke(args) => members::revoke(args, config, output),
         ShareCommand::Accept(args) => members::accept(args, config, output),
+        ShareCommand::Checkpoint(args) => checkpoint::run(args, global, config, output),
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
+        ShareCommand::Recover(args) => recover::recover(args, global, config, output),
+        ShareCommand::Follow(args) => recover::follow(args, config, output),
         ShareCommand::Status(args) => status::run(args, config, output),
+        ShareCommand::Run(args) => run::run(args, config, output),
+        ShareCommand::Beacon(args) => beacon::run(args, config, output),
         ShareCommand::Compare(args) => compare::run(args, config, output),
         ShareCommand::Check(args) => check::run(args, output),
     }

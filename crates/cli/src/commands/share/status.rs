@@ -1,7 +1,11 @@
 //! `bulla share status`: what this device knows of the log, how far all devices agree, and who is silent. Without the
 //! server it shows what this device knew when it heard from the server last.
 
-use ::share::client::{ClientError, Connection, DeviceStatus, Phase, Status, Stopped};
+use std::time::{Duration, Instant};
+
+use ::share::client::{
+    BeaconStatus, ClientError, Connection, DeviceStatus, Phase, Status, Stopped,
+};
 use ::share::files::Call;
 use serde_json::{Value, json};
 use trust::shared::device::DeviceKey;
@@ -15,6 +19,9 @@ use crate::sharing::members::Member;
 use crate::sharing::session::Shared;
 use crate::units;
 
+/// How long the server may take to name its checkpoints.
+const CHECKPOINT: Duration = Duration::from_secs(5);
+
 /// Shows the state of a volume.
 pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<Done> {
     let shared = Shared::open_alone(config, &args.volume, &args.waiting)?;
@@ -25,10 +32,12 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
             let _ = client.call(Call::Members, shared.until()).await;
         }
         let members = shared.known_members().await?;
-        Ok((members, client.status(shared.until()).await?))
+        let status = client.status(shared.until()).await?;
+        Ok((members, status, checkpoint(&shared).await))
     });
     let home = shared.home().clone();
-    let (members, status) = shared.close(asked, output)?;
+    let process = shared.client().view().process;
+    let (members, status, checkpoint) = shared.close(asked, output)?;
     let seen = status
         .note
         .map(|note| units::time(note.note().time_ms / 1000));
@@ -43,14 +52,30 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         output.line(&format!("state     {}{why}", state.words()))?;
         output.line(&format!("as of     {seen}"))?;
         output.line(&format!("log       {} entries and marks", status.log.size))?;
+        if let Some(process) = process {
+            output.line(&format!("engine    process {process}"))?;
+        }
         let agreed = status.agreed();
         output.line(&format!("agreed    the first {agreed} by all devices"))?;
+        if status.begins > 0 {
+            let begins = status.begins;
+            output.line(&format!(
+                "begins    with a checkpoint of the first {begins}"
+            ))?;
+        }
+        if let Some((size, by, needed)) = checkpoint {
+            let line = format!("newest checkpoint: the first {size}, signed by {by} of {needed}");
+            output.line(&line)?;
+        }
     }
     let own = DeviceKey::from(home.device());
     let devices = members.devices();
     for member in &devices {
         let row = status.devices.iter().find(|row| row.device == member.key);
         show(member, row, &status, member.key == own, output)?;
+    }
+    for beacon in &status.beacons {
+        show_beacon(beacon, &devices, output)?;
     }
     for differing in &status.differing {
         output.warn(&format!(
@@ -69,11 +94,62 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         "state": state.word(),
         "why": why,
         "as_of": seen,
+        "process": process,
         "size": status.log.size,
         "agreed": status.agreed(),
+        "begins": status.begins,
+        "checkpoint": checkpoint.map(|(size, ..)| size),
         "devices": devices.len(),
         "differing": status.differing.len(),
+        "beacons": status.beacons.len(),
     }))))
+}
+
+/// The newest checkpoint that the server has: its size, how many checkpointers signed it, and how many must.
+async fn checkpoint(shared: &Shared) -> Option<(u64, usize, u8)> {
+    let policies = shared.client().policies();
+    let role = &policies.roles().checkpointers;
+    let online = matches!(shared.client().view().connection, Connection::Online);
+    if role.is_empty() || !online {
+        return None;
+    }
+    // Without a connection the status says what else it knows.
+    let until = Instant::now() + CHECKPOINT;
+    let posted = shared.client().checkpoints(until).await.ok()?;
+    let posted = posted.iter().filter_map(|posted| {
+        let checkpoint = posted.read(policies).ok()?;
+        let by = posted.signers(policies).len();
+        (by > 0).then_some((checkpoint.log.size, by, role.needed()))
+    });
+    posted.max()
+}
+
+/// How a beacon is.
+fn show_beacon(beacon: &BeaconStatus, devices: &[Member], output: &mut Output) -> Outcome<()> {
+    let member = devices.iter().find(|member| member.key == beacon.device);
+    let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    if output.json() {
+        let record = json!({
+            "device": member.map(|member| member.device.0),
+            "key": beacon.device.to_string(),
+            "age_ms": ms(beacon.age),
+            "within_ms": ms(beacon.within),
+            "overdue": beacon.is_overdue(),
+        });
+        return output.record("beacon", fields(record));
+    }
+    let device = match member {
+        Some(member) => format!("device {}", member.device.0),
+        None => format!("the device {}, which is no member any more", beacon.device),
+    };
+    let (age, within) = (units::span(beacon.age), units::span(beacon.within));
+    let state = match beacon.is_overdue() {
+        true => "OVERDUE: nothing is used until it writes again",
+        false => "in time",
+    };
+    output.line(&format!(
+        "beacon    {device}: silent for {age} of {within}, {state}"
+    ))
 }
 
 /// The result is what this device knew before. That is worth a warning while the server is only away; anything worse

@@ -206,6 +206,42 @@ async fn oversized_and_truncated_messages_are_refused() {
     server.stop().await;
 }
 
+/// Who never says who it is, and who was refused, does not keep a connection.
+#[tokio::test]
+async fn client_that_does_not_enter_is_cut_off_soon() {
+    let dir = directory();
+    let limits = Limits {
+        hello_timeout: Duration::from_secs(2),
+        ..limits()
+    };
+    let server = Running::start(dir.path(), options(), limits);
+    let mut silent = Raw::connect(&server.address).await;
+    let mut refused = Raw::connect(&server.address).await;
+    let other = trust::volume_id::VolumeId::from_bytes([9; 32]);
+    let enter = Enter {
+        volume: other,
+        device: None,
+    };
+    let mut bytes = BytesMut::new();
+    enter.put(SESSION_ID, &mut bytes);
+    refused.bytes(&bytes).await;
+    assert_eq!(refused.error().await, wire::shared::NO_VOLUME);
+    let mut guest = Raw::connect(&server.address).await;
+    guest.enter(None).await;
+    let mut member = Raw::member(&server.address).await;
+    let began = Instant::now();
+    for stranger in [&mut silent, &mut refused] {
+        while stranger.recv().await.is_some() {}
+    }
+    assert!(began.elapsed() < Duration::from_secs(60));
+    for other in [&mut guest, &mut member] {
+        other.say(&Request::Ping, 8).await;
+        // The guest has not read its WELCOME.
+        while other.recv().await.expect("an answer").0 != kind::DONE {}
+    }
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn unknown_request_is_refused_and_the_connection_stays() {
     let (_dir, server) = serve();

@@ -6,7 +6,8 @@ use trust::shared::note::SignedNote;
 
 use super::Core;
 use crate::client::error::Stopped;
-use crate::client::evidence::{Proofs, fork};
+use crate::client::evidence::{Hashes, Proofs, fork};
+use crate::roster::Product;
 use crate::scheme::{Log, Scheme};
 
 /// What comes of it.
@@ -21,6 +22,12 @@ pub enum Compared {
     Behind {
         /// What this device has.
         size: u64,
+    },
+    /// The note names a prefix from before the checkpoint with which this device began: it cannot tell. The device that
+    /// has shown the note can, with a note of this one.
+    Early {
+        /// The first size that this device can compare.
+        first: u64,
     },
     /// The orderer signed two logs.
     Fork {
@@ -53,11 +60,11 @@ pub(super) fn compare(core: &Core, note: &SignedNote) -> Compared {
     }
     let size = note.note().log.size;
     let log = engine.ledger().log();
-    if size > Log::<crate::roster::Product>::size(log) {
-        let size = Log::<crate::roster::Product>::size(log);
+    if size > Log::<Product>::size(log) {
+        let size = Log::<Product>::size(log);
         return Compared::Behind { size };
     }
-    let hashes = match core.disk().hashes() {
+    let hashes = match core.court().hashes(core.disk()) {
         Ok(hashes) => hashes,
         Err(error) => return Compared::Unreadable(error.to_string()),
     };
@@ -65,11 +72,16 @@ pub(super) fn compare(core: &Core, note: &SignedNote) -> Compared {
     match is_same(mine.root_at(size), note.note().log.root) {
         Some(true) => return Compared::Same { size },
         Some(false) => {}
+        // This device did not see how the log came to the checkpoint with which it began.
+        None if size < core.disk().first() => {
+            let first = core.disk().first();
+            return Compared::Early { first };
+        }
         None => return Compared::Unreadable("its files have less than it has seen".to_owned()),
     }
     let own = engine.ledger().note();
     // Of two logs the longer one proves it, and that is this device's.
-    let offence = own.and_then(|own| fork([(note, Proofs::new(Vec::new())), (own, mine)]));
+    let offence = own.and_then(|own| fork([(note, Proofs::new(Hashes::default())), (own, mine)]));
     let evidence = offence.ok_or_else(|| "this device has no note".to_owned());
     let kept = evidence.and_then(|offence| core.court().keep(offence));
     Compared::Fork {

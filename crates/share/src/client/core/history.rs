@@ -48,7 +48,7 @@ impl Core {
             return None;
         }
         Log::<Product>::root_at(log, size).or_else(|| {
-            let hashes = self.disk.hashes().ok()?;
+            let hashes = self.court.hashes(&self.disk).ok()?;
             Proofs::new(hashes).root_at(size)
         })
     }

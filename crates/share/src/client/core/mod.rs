@@ -4,13 +4,16 @@
 //! for bodies in the floor before anybody asks the server. What goes to the server and to programs comes out, in order
 //! too: it happens after all writes of the step. When a write fails, nothing of it goes out, and the device stops.
 
+mod beacon;
 mod compare;
 mod history;
 mod look;
 mod tidy;
 
+use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -24,7 +27,7 @@ use trust::{Record, Reject};
 
 use super::error::{Differing, Stopped};
 use super::evidence::Court;
-use crate::disk::{Disk, Keep};
+use crate::disk::{Disk, DiskError, Keep, Placed, own_entries};
 use crate::engine::{
     Alarm, Delays, Durable, Effect, Engine, Record as EngineRecord, Reply, Request, Setup,
     Stopped as Why,
@@ -32,12 +35,18 @@ use crate::engine::{
 use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
 use crate::home::Timekeeper;
 use crate::roster::{OpsCodec, Product};
-use crate::scheme::{Log, Scheme};
+use crate::scheme::{Leaf, Log, Scheme, Signer};
+use crate::signed::Entry;
 
 pub use compare::Compared;
 use compare::compare;
 pub use tidy::Folding;
 use tidy::{Kind, Tidy, UNASKED};
+
+/// Leaves that are read at a time.
+const CHUNK: u64 = 256;
+/// How long a file of an earlier epoch may be locked.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Names a call.
 pub(super) type Ticket = u64;
@@ -70,6 +79,16 @@ pub(super) enum Input {
     Look(Ticket, Call),
     /// Somebody has another device's note.
     Compare(SignedNote, oneshot::Sender<Compared>),
+    /// Somebody wants leaves of the floor.
+    Leaves {
+        from: u64,
+        to: u64,
+        answer: oneshot::Sender<Result<Vec<Placed<OpsCodec>>, DiskError>>,
+    },
+    /// Somebody waits until all devices have attested what they wrote.
+    Ask,
+    /// Which entries of this device the log that stands does not have.
+    Lost(oneshot::Sender<Result<Vec<Entry>, DiskError>>),
     /// The device is closed: what was written is made durable.
     Close,
 }
@@ -123,6 +142,8 @@ pub(super) struct Core {
     stopped: bool,
     /// Why the device writes nothing more, or nothing from its start on.
     convicted: Option<Stopped>,
+    /// What this device knew of earlier epochs of the log, where something of it may be lost.
+    before: Vec<PathBuf>,
     /// Questions about the verified log that miss something.
     looking: Vec<(Ticket, Call)>,
     tidy: Tidy,
@@ -138,7 +159,7 @@ impl Core {
         (disk, durable): (Disk<OpsCodec>, Durable<Product, Files>),
         shelf: Arc<Shelf>,
         (court, times): (Court, Timekeeper),
-        begins: Option<LogPoint>,
+        (begins, before): (Option<LogPoint>, Vec<PathBuf>),
     ) -> Core {
         let size = durable.ledger.size();
         let convicted = court.convicted();
@@ -154,6 +175,7 @@ impl Core {
             began: Instant::now(),
             stopped: convicted.is_some(),
             convicted,
+            before,
             looking: Vec::new(),
             tidy: Tidy::new(folding),
         };
@@ -185,6 +207,11 @@ impl Core {
     /// Why the device writes nothing from its start on: an earlier run has found out that the server lies.
     pub(super) fn convicted(&self) -> Option<&Stopped> {
         self.convicted.as_ref()
+    }
+
+    /// What this device knew of earlier epochs of the log, where something of it may be lost.
+    pub(super) fn before(&self) -> &[PathBuf] {
+        &self.before
     }
 
     pub(super) fn disk(&self) -> &Disk<OpsCodec> {
@@ -245,6 +272,14 @@ impl Core {
                 // Whoever asked may be gone.
                 drop(answer.send(compared));
             }
+            Input::Leaves { from, to, answer } => drop(answer.send(self.disk.range(from, to))),
+            Input::Ask => {
+                let devices = self.engine.unsupported().into_iter();
+                let asks = devices.map(|(device, _)| Out::Send(Request::Ask(device)));
+                outs.extend(asks.filter(|_| !self.stopped));
+            }
+            // Whoever asked may be gone.
+            Input::Lost(answer) => drop(answer.send(self.lost())),
             Input::Look(ticket, call) => {
                 self.looking.push((ticket, call));
                 self.look_again(outs);
@@ -269,7 +304,9 @@ impl Core {
         if let Err(why) = self.perform(effects, None, outs) {
             self.stop(why, outs);
         }
-        if !self.engine.is_unverified() {
+        // A log that ended before the start of its epoch may be one that the owners have not chosen.
+        let is_chosen = self.engine.has_start() || !self.stopped;
+        if !self.engine.is_unverified() && is_chosen {
             return self.answer_looks(outs);
         }
         self.looking.clear();
@@ -296,7 +333,12 @@ impl Core {
                 self.engine.cancel(ticket);
                 Vec::new()
             }
-            Input::Look(..) | Input::Compare(..) | Input::Close => Vec::new(),
+            Input::Look(..)
+            | Input::Compare(..)
+            | Input::Leaves { .. }
+            | Input::Ask
+            | Input::Lost(_)
+            | Input::Close => Vec::new(),
         }
     }
 
@@ -384,6 +426,35 @@ impl Core {
         }
         self.begins = None;
         Ok(())
+    }
+
+    /// Entries of this device that earlier epochs of the log had, or were to have, and that this one does not.
+    fn lost(&self) -> Result<Vec<Entry>, DiskError> {
+        let device = self.engine.scheme().me();
+        let mut here = HashSet::new();
+        let mut next = 0;
+        while next < self.disk.len() {
+            let until = next.saturating_add(CHUNK);
+            for (_, leaf) in self.disk.range(next, until)? {
+                if let Leaf::Entry(entry) = leaf
+                    && Product::author(&entry) == device
+                {
+                    here.insert(Product::id(&entry));
+                }
+            }
+            next = until;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let mut lost = Vec::new();
+        for memory in &self.before {
+            let entries = own_entries(memory, deadline, device)?;
+            lost.extend(
+                entries
+                    .into_iter()
+                    .filter(|entry| here.insert(Product::id(entry))),
+            );
+        }
+        Ok(lost)
     }
 
     /// Whether every entry that was sent has its place in the log, or will never have one.

@@ -9,7 +9,7 @@ use trust::shared::principal::Principal;
 
 use super::{Core, Input, Out, Ticket};
 use crate::client::error::Stopped;
-use crate::files::Call;
+use crate::files::{Call, MAX_UNFORGOTTEN_OPS};
 use crate::scheme::Signer;
 
 /// The ticket of calls that no program made.
@@ -112,24 +112,36 @@ impl Core {
 
     fn forget(&mut self, supplied: bool, outs: &mut Vec<Out>) -> Result<(), Stopped> {
         let (now, files) = (Instant::now(), self.engine.ledger().volume());
-        let (kept, folds) = (files.kept_ops(), files.folds());
-        let new = folds != self.tidy.folds && self.tidy.forget_at.is_none_or(|at| at <= now);
+        let (ops, folds) = (files.ops_since_forgetting(), files.folds());
+        let new = folds != self.tidy.folds && ops >= self.tidy.worth.saturating_mul(2);
         let due = match self.tidy.forgetting {
             true => supplied,
-            false => new && kept >= self.tidy.worth.saturating_mul(2),
+            false => {
+                (new || ops > MAX_UNFORGOTTEN_OPS) && self.tidy.forget_at.is_none_or(|at| at <= now)
+            }
         };
         // What a call asks about must not be forgotten.
         if !due || self.engine.asks_about_the_past() {
             return Ok(());
         }
         self.tidy.forgetting = false;
-        while let Err(missing) = self.engine.ledger().volume().forget(self.tidy.worth) {
-            if !self.look(&missing, outs)? {
-                self.tidy.forgetting = true;
-                return Ok(());
+        let (me, attested) = (self.engine.scheme().me(), self.engine.foldable());
+        let worth = self.tidy.worth;
+        let forgotten = loop {
+            match self.engine.ledger().volume().forget(me, attested, worth) {
+                Ok(forgotten) => break forgotten,
+                Err(missing) => {
+                    if !self.look(&missing, outs)? {
+                        self.tidy.forgetting = true;
+                        return Ok(());
+                    }
+                }
             }
+        };
+        if !forgotten {
+            // Perhaps after the next fold.
+            self.tidy.folds = folds;
         }
-        self.tidy.folds = folds;
         self.tidy.forget_at = now.checked_add(self.tidy.pause);
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! Each step runs on a thread that may wait for the disk; meanwhile nothing else is taken. What comes out is sent,
 //! fetched or answered here. The task ends when the last client is dropped, and makes the journal durable then.
 
+mod beacons;
 mod online;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -15,17 +16,23 @@ use tokio::time::sleep_until;
 use trust::Hasher;
 use trust::shared::note::SignedNote;
 
+use self::beacons::{Held, Kind};
 use super::Answered;
-use super::connection::{Backoff, Connected, Connection, Deliveries, Dial, Line, Lost, Trouble};
+use super::beacons::Beacons;
+use super::connection::{
+    Backoff, Connected, Connection, Deliveries, Dial, Line, Lost, Stores, Trouble,
+};
 use super::core::Compared;
 use super::core::{Core, Input, Out, Ticket};
 use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, Key};
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
+use crate::disk::{DiskError, Placed};
 use crate::engine::Reply;
 use crate::files::{Call, Shelf};
-use crate::roster::Product;
+use crate::roster::{OpsCodec, Product};
+use crate::signed::Entry;
 
 /// When something could not be fetched or stored, it is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -50,8 +57,23 @@ pub(super) enum Command {
         note: SignedNote,
         answer: oneshot::Sender<Compared>,
     },
+    Leaves {
+        from: u64,
+        to: u64,
+        answer: oneshot::Sender<Result<Vec<Placed<OpsCodec>>, DiskError>>,
+    },
+    Ask,
+    /// The connection to the server, if there is one.
+    Line(oneshot::Sender<Option<Arc<dyn Line>>>),
+    /// The list of beacons in the home has changed.
+    Beacons(oneshot::Sender<()>),
+    /// Which entries of this device the log that stands does not have.
+    Lost(oneshot::Sender<Result<Vec<Entry>, DiskError>>),
     Close(oneshot::Sender<()>),
 }
+
+/// Where the answer to a call goes.
+type Waiting = oneshot::Sender<Result<Answered, ClientError>>;
 
 /// What tasks of the driver give back.
 pub(super) enum Done {
@@ -74,7 +96,7 @@ enum Event {
 /// What clients see without asking.
 pub(super) struct Shown {
     pub(super) view: watch::Sender<View>,
-    pub(super) line: watch::Sender<Option<Arc<dyn Line>>>,
+    pub(super) line: watch::Sender<Option<Arc<dyn Stores>>>,
 }
 
 pub(super) struct Driver {
@@ -84,7 +106,7 @@ pub(super) struct Driver {
     shown: Shown,
     shelf: Arc<Shelf>,
     hasher: Hasher,
-    calls: HashMap<Ticket, oneshot::Sender<Result<Answered, ClientError>>>,
+    calls: HashMap<Ticket, (Waiting, Kind)>,
     line: Option<Arc<dyn Line>>,
     deliveries: Option<Box<dyn Deliveries>>,
     /// Number of the connection.
@@ -100,6 +122,9 @@ pub(super) struct Driver {
     differing: Vec<Differing>,
     stopped: Option<Stopped>,
     inputs: VecDeque<Input>,
+    beacons: Beacons,
+    /// Calls that wait for a beacon.
+    held: Vec<Held>,
     /// Somebody waits until the files are durable.
     closing: Option<oneshot::Sender<()>>,
 }
@@ -149,6 +174,8 @@ impl Driver {
             tasks: JoinSet::new(),
             differing: Vec::new(),
             inputs: VecDeque::new(),
+            beacons: Beacons::default(),
+            held: Vec::new(),
             closing: None,
         }
     }
@@ -159,7 +186,9 @@ impl Driver {
             self.connect();
             let timer = self.core.as_ref().and_then(|core| core.wakes());
             let timer = timer.filter(|_| self.stopped.is_none());
-            let at = [timer, self.dial_at, self.again_at].into_iter().flatten();
+            let held = self.held_until();
+            let at = [timer, self.dial_at, self.again_at, held];
+            let at = at.into_iter().flatten();
             let event = tokio::select! {
                 command = self.commands.recv() => Event::Command(command),
                 reply = next(&mut self.deliveries) => Event::Reply(reply),
@@ -172,13 +201,15 @@ impl Driver {
             }
             while let Some(input) = self.inputs.pop_front() {
                 self.step(input).await;
+                self.meet_beacons();
             }
+            self.release();
             self.show();
         }
         self.step(Input::Close).await;
         self.calls
             .drain()
-            .for_each(|(_, answer)| drop(answer.send(Err(ClientError::Closed))));
+            .for_each(|(_, (answer, _))| drop(answer.send(Err(ClientError::Closed))));
         // Whoever closed the client may be gone.
         let _ = self.closing.map(|done| done.send(()));
     }
@@ -188,6 +219,9 @@ impl Driver {
             Event::Command(command) => self.commands(command),
             Event::Reply(Ok(reply)) => {
                 self.backoff.works();
+                if !reply.more {
+                    self.beacons.caught_up();
+                }
                 self.inputs.push_back(Input::Deliver(reply));
             }
             Event::Reply(Err(lost)) => self.disconnect(lost),
@@ -222,8 +256,9 @@ impl Driver {
                     // The caller may have gone.
                     Some(why) => drop(answer.send(Err(why.clone().into()))),
                     None => {
-                        self.calls.insert(ticket, answer);
-                        calls.push((ticket, call));
+                        if let Some((ticket, call)) = self.admit(ticket, call, answer) {
+                            calls.push((ticket, call));
+                        }
                     }
                 },
                 Command::Look {
@@ -231,11 +266,12 @@ impl Driver {
                     call,
                     answer,
                 } => {
-                    self.calls.insert(ticket, answer);
+                    self.calls.insert(ticket, (answer, Kind::Look));
                     self.inputs.push_back(Input::Look(ticket, call));
                 }
                 Command::Cancel(ticket) => {
                     self.calls.remove(&ticket);
+                    self.held.retain(|held| held.ticket != ticket);
                     match calls.iter().position(|(called, _)| *called == ticket) {
                         Some(place) => drop(calls.remove(place)),
                         None => self.inputs.push_back(Input::Cancel(ticket)),
@@ -245,6 +281,18 @@ impl Driver {
                 Command::Compare { note, answer } => {
                     self.inputs.push_back(Input::Compare(note, answer));
                 }
+                Command::Leaves { from, to, answer } => {
+                    self.inputs.push_back(Input::Leaves { from, to, answer });
+                }
+                Command::Ask => self.inputs.push_back(Input::Ask),
+                // Whoever asked may be gone.
+                Command::Line(answer) => drop(answer.send(self.line.clone())),
+                Command::Beacons(done) => {
+                    self.read_beacons();
+                    // Whoever asked may be gone.
+                    let _ = done.send(());
+                }
+                Command::Lost(answer) => self.inputs.push_back(Input::Lost(answer)),
                 Command::Close(done) => self.closing = Some(done),
             }
             next = self.commands.try_recv().ok();
@@ -309,7 +357,8 @@ impl Driver {
     }
 
     fn answer(&mut self, ticket: Ticket, answer: Result<Answered, ClientError>) {
-        if let Some(waiting) = self.calls.remove(&ticket) {
+        if let Some((waiting, kind)) = self.calls.remove(&ticket) {
+            let answer = self.in_time(kind, answer);
             // The caller may have gone.
             let _ = waiting.send(answer);
         }
@@ -319,7 +368,7 @@ impl Driver {
         tracing::error!(%why, "the engine of a shared volume has stopped");
         let phase = Phase::Stopped(why.clone());
         self.shown.view.send_modify(|view| view.phase = phase);
-        for (_, waiting) in self.calls.drain() {
+        for (_, (waiting, _)) in self.calls.drain() {
             let _ = waiting.send(Err(why.clone().into()));
         }
         self.stopped = Some(why);
@@ -361,7 +410,9 @@ impl Driver {
         let (stopped, differing) = (self.stopped.clone(), self.differing.clone());
         if let Some(core) = &self.core {
             // Whoever asked may be gone.
-            let _ = answer.send(Status::of(core.engine(), connection, stopped, differing));
+            let mut status = Status::of(core.engine(), connection, stopped, differing);
+            status.beacons = self.beacons.status(Instant::now());
+            let _ = answer.send(status);
         }
     }
 }

@@ -119,6 +119,7 @@ impl Driver {
         self.deliveries = Some(deliveries);
         self.outbox.connected();
         self.fetching.clear();
+        self.beacons.connected(Instant::now());
         self.shown.line.send_replace(Some(line));
         self.inputs.push_back(Input::Connected);
         self.inputs.push_back(Input::Supplied);
@@ -129,6 +130,7 @@ impl Driver {
         tracing::debug!(%lost, "no connection to the server of a shared volume");
         self.line = None;
         self.deliveries = None;
+        self.beacons.disconnected();
         self.shown.line.send_replace(None);
         self.outbox.disconnected();
         let mut chance = [0; 8];

@@ -6,7 +6,7 @@ use trust::frame::Packer;
 use trust::handle::{Data, Handle};
 
 use super::*;
-use crate::client::{Phase, Trouble};
+use crate::client::{NewFile, Phase, Trouble};
 use crate::files::{Attributes, Refused, Which};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,6 +27,40 @@ async fn founder_writes_and_reads_and_finds_it_again_after_a_restart() {
     assert!(matches!(status.phase, Phase::Running));
     assert_eq!(status.devices.len(), 1);
     assert!(status.log.size >= 5, "{:?}", status.log);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn number_that_was_drawn_twice_is_drawn_again() {
+    let lab = Lab::new();
+    let client = lab.client(1);
+    let number = |answer| match answer {
+        Answer::Done(file) => file.number.counter,
+        other => panic!("{other:?}"),
+    };
+    let make = async |name: &str, replace: bool, draws: &[u64]| {
+        let file = NewFile {
+            place: place(&client, name),
+            inode: inode(name),
+            owner: None,
+            replace,
+        };
+        let (mut draws, mut drawn) = (draws.iter(), 0);
+        let draw = || {
+            drawn += 1;
+            Ok(*draws.next().expect("enough numbers"))
+        };
+        let made = client.create_as(file, soon(), draw).await;
+        (done(made), drawn)
+    };
+    assert_eq!(number(make("a", false, &[7]).await.0), 7);
+    assert_eq!(number(make("b", false, &[7, 7, 8]).await.0), 8);
+    assert_eq!(number(make("b", true, &[8, 9]).await.0), 9);
+    assert_eq!(read(&client, "a").await, "a");
+    // A name that is there is no reason to draw again, and draws have an end.
+    let (answer, drawn) = make("a", false, &[10]).await;
+    assert_eq!((answer, drawn), (Answer::Refused(Refused::Exists), 1));
+    let (answer, drawn) = make("c", false, &[7; 9]).await;
+    assert_eq!((answer, drawn), (Answer::Refused(Refused::Exists), 4));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use trust::shared::device::DeviceKey;
 use trust::shared::leaf;
 use trust::{Handle, Record};
 
-use crate::client::connection::{Deliveries, Dial, Line, Lost, Trouble};
+use crate::client::connection::{Deliveries, Dial, Line, Lost, Stores, Trouble};
 use crate::engine::{Reply, Request};
 use crate::host::{Delivery, Host, HostError, Session, StoredLeaf};
 use crate::roster::Product;
@@ -26,6 +26,12 @@ impl Door {
         *self.0.lock().unwrap() = Some(host);
     }
 
+    /// Size of the server's log.
+    pub fn size(&self) -> u64 {
+        let host = self.0.lock().unwrap();
+        host.as_ref().unwrap().status().leaves
+    }
+
     /// The server stops. Sessions that are open end.
     pub fn close(&self) {
         *self.0.lock().unwrap() = None;
@@ -34,6 +40,13 @@ impl Door {
 
 /// What a server that lies makes of a reply.
 pub type Lie = Box<dyn FnMut(&mut Reply<Product>) + Send>;
+
+/// What a server that lies makes of blocks.
+#[derive(Clone, Copy)]
+pub enum WrongBlocks {
+    Changed,
+    Missing,
+}
 
 /// The way between one device and the server.
 #[derive(Default)]
@@ -44,6 +57,7 @@ pub struct Wire {
     pub lie: Mutex<Option<Lie>>,
     /// Bodies are given with one byte changed.
     pub wrong_bodies: AtomicBool,
+    pub wrong_blocks: Mutex<Option<WrongBlocks>>,
     /// Bodies that were asked for.
     pub bodies: AtomicU64,
     /// Connections that were made.
@@ -166,6 +180,22 @@ impl Line for Lined {
         })
     }
 
+    fn checkpoints(&self) -> BoxFuture<'_, Result<Vec<Bytes>, Lost>> {
+        Box::pin(async move {
+            self.0.passes()?;
+            self.0.session.checkpoints().map_err(lost)
+        })
+    }
+
+    fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>> {
+        Box::pin(async move {
+            self.0.passes()?;
+            self.0.session.post_checkpoint(posted).map_err(lost)
+        })
+    }
+}
+
+impl Stores for Lined {
     fn store(&self) -> Arc<dyn BlockStore> {
         Arc::new(Blocks(Arc::clone(&self.0)))
     }
@@ -199,6 +229,17 @@ impl BlockStore for Blocks {
             let mut records = Vec::new();
             for handle in want {
                 records.extend(self.0.session.retrieve(handle).map_err(failed)?);
+            }
+            match *self.0.wire.wrong_blocks.lock().unwrap() {
+                None => {}
+                Some(WrongBlocks::Missing) => drop(records.pop()),
+                Some(WrongBlocks::Changed) => {
+                    for record in &mut records {
+                        let kind = record.frame.kind();
+                        let mut packer = trust::frame::Packer::new();
+                        record.frame = packer.pack(kind, b"another block").unwrap();
+                    }
+                }
             }
             Ok(records)
         })

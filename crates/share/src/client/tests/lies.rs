@@ -165,7 +165,8 @@ fn forged(entry: &Entry) -> Leaf<Product> {
 
 /// Once `ready`, shows the next entry of device 2 with another signature, in a page after which more would come, and
 /// then nothing new.
-fn forger(ready: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
+pub(super) fn forger(volume: VolumeId, ready: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
+    VOLUME.get_or_init(|| volume);
     let two = DeviceKey::from(&key(2).public());
     let (mut shown, mut end) = (Vec::new(), None);
     Box::new(move |reply| {
@@ -203,7 +204,7 @@ async fn forged_entry_in_a_page_is_proved_from_the_floor() {
     VOLUME.get_or_init(|| lab.volume);
     let wire: Arc<hosted::Wire> = Arc::default();
     let ready = Arc::<std::sync::atomic::AtomicBool>::default();
-    *wire.lie.lock().unwrap() = Some(forger(Arc::clone(&ready)));
+    *wire.lie.lock().unwrap() = Some(forger(lab.volume, Arc::clone(&ready)));
     let one = lab.client_through(1, &wire);
     one.running(soon()).await.unwrap();
     lab.admit(&one, 2).await;
@@ -244,6 +245,40 @@ async fn server_that_orders_an_entry_twice_is_convicted_by_a_file() {
     })
     .await;
     convicts(&answer.unwrap_err());
+}
+
+/// A key that signed two entries of one number, and a server that orders both: each is convicted by a file of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_entries_of_one_number_convict_their_device_too() {
+    let lab = Lab::new();
+    let (_client, answer) = lied_to(&lab, |reply, old| {
+        let volume = *VOLUME.get().unwrap();
+        let ops = reply.leaves.iter().find_map(|leaf| match leaf {
+            Leaf::Entry(entry) => Some(entry.signed().entry().clone()),
+            Leaf::Marks(_) => None,
+        });
+        if let Some(mut twin) = ops {
+            twin.kept = u64::from(twin.kept == 0);
+            let signed = twin.sign(volume, &key(1)).unwrap();
+            reply.leaves.push(Leaf::Entry(Entry::new(signed)));
+        }
+        let new = reply.leaves.iter().map(Product::leaf_hash);
+        let other: Vec<_> = old.iter().copied().chain(new).collect();
+        reply.note = note(&other);
+    })
+    .await;
+    let error = answer.unwrap_err();
+    convicts(&error);
+    let ClientError::Stopped(Stopped::Convicted { evidence, .. }) = error else {
+        unreachable!()
+    };
+    let directory = evidence.unwrap().parent().unwrap().to_owned();
+    let files = std::fs::read_dir(directory).unwrap();
+    let files = files.map(|file| std::fs::read(file.unwrap().path()).unwrap());
+    let convicted: Vec<Convicted> = files.map(|file| verify(&file).unwrap().convicted).collect();
+    let device = Convicted::Device(DeviceKey::from(&key(1).public()));
+    assert!(convicted.contains(&device), "{convicted:?}");
+    assert_eq!(convicted.len(), 2, "{convicted:?}");
 }
 
 /// The device signed the entry for the other branch of a fork, where its prefix has another root.

@@ -1,7 +1,10 @@
 //! Clients over a server that is real but for the network: [`crate::host::Host`] on a disk, reached by calls. The
 //! connection breaks, the server stops and lies when a test says so.
 
+mod beacon;
 mod calls;
+mod checkpoints;
+mod epochs;
 mod hosted;
 mod lies;
 mod tidy;
@@ -38,30 +41,34 @@ fn key(number: u8) -> SecretKey {
     SecretKey::from_seed(&[number; 32])
 }
 
-fn soon() -> Instant {
+pub(super) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
 /// A volume, its server, and a directory for each machine.
-struct Lab {
+pub(super) struct Lab {
     dir: TempDir,
     volume: VolumeId,
     policies: Vec<Signed>,
-    door: Arc<Door>,
+    pub(super) door: Arc<Door>,
 }
 
 impl Lab {
-    fn new() -> Lab {
+    pub(super) fn new() -> Lab {
         Lab::with(Silence::Strict, 60_000)
     }
 
     fn with(silence: Silence, patience_ms: u32) -> Lab {
+        Lab::founded(silence, patience_ms, Threshold::none())
+    }
+
+    fn founded(silence: Silence, patience_ms: u32, checkpointers: Threshold) -> Lab {
         let dir = tempfile::tempdir().unwrap();
         let owner = Roles::single(key(250).public());
         let terms = Genesis::new("lab", [1; 32], [2; 32], owner).unwrap();
         let roles = SharedRoles {
             orderer: key(251).public(),
-            checkpointers: Threshold::none(),
+            checkpointers,
             silence,
             patience_ms,
             founder: Some(Founder {
@@ -85,7 +92,7 @@ impl Lab {
     }
 
     /// Starts the server.
-    fn serve(&self) {
+    pub(super) fn serve(&self) {
         let server = self.dir.path().join("server");
         let options = HostOptions {
             heartbeat: Duration::from_millis(200),
@@ -95,17 +102,17 @@ impl Lab {
         self.door.open(host);
     }
 
-    fn state(&self, machine: u8) -> PathBuf {
+    fn machine(&self, machine: u8) -> PathBuf {
         self.dir.path().join(format!("machine {machine}"))
     }
 
     /// The home of the device with this key.
-    fn home(&self, machine: u8) -> Home {
+    pub(super) fn home(&self, machine: u8) -> Home {
         self.home_that_begins(machine, None)
     }
 
     fn home_that_begins(&self, machine: u8, begins: Option<LogPoint>) -> Home {
-        let state = self.state(machine);
+        let state = self.machine(machine);
         let id = self.volume.to_string();
         if let Some(home) = Home::find(&state, &id).unwrap() {
             return home;
@@ -122,7 +129,7 @@ impl Lab {
     }
 
     /// Starts a client of this machine. Its connection goes through a door of its own.
-    fn client(&self, machine: u8) -> Client {
+    pub(super) fn client(&self, machine: u8) -> Client {
         self.client_through(machine, &Arc::default())
     }
 
@@ -140,7 +147,14 @@ impl Lab {
             device: DeviceKey::from(&key(machine).public()),
             wire: Arc::clone(wire),
         });
-        Client::run(core, policies, shelf, dial, "lab", options)
+        Client::run(
+            core,
+            policies,
+            shelf,
+            (dial, Arc::default()),
+            "lab",
+            options,
+        )
     }
 
     /// The client's process is killed: its files are what they are at that moment.
@@ -174,11 +188,11 @@ async fn offline(client: &Client) {
     eventually("the client is offline", is_offline).await;
 }
 
-fn done(answered: Result<Answered, ClientError>) -> Answer {
+pub(super) fn done(answered: Result<Answered, ClientError>) -> Answer {
     answered.unwrap().answer
 }
 
-fn place(client: &Client, path: &str) -> Place {
+pub(super) fn place(client: &Client, path: &str) -> Place {
     let names = path.split('/').filter(|name| !name.is_empty());
     Place {
         start: client.root(),
@@ -201,7 +215,7 @@ fn inode(content: &str) -> Inode {
 }
 
 /// A new file with this content, which is in its inode.
-fn create(client: &Client, path: &str, content: &str) -> Call {
+pub(super) fn create(client: &Client, path: &str, content: &str) -> Call {
     Call::Create {
         place: place(client, path),
         number: client.new_number().unwrap(),
@@ -211,7 +225,7 @@ fn create(client: &Client, path: &str, content: &str) -> Call {
     }
 }
 
-async fn look(client: &Client, path: &str) -> Answer {
+pub(super) async fn look(client: &Client, path: &str) -> Answer {
     let place = place(client, path);
     done(
         client
@@ -227,7 +241,7 @@ async fn look(client: &Client, path: &str) -> Answer {
 }
 
 /// The content of a file, which is in its inode.
-async fn read(client: &Client, path: &str) -> String {
+pub(super) async fn read(client: &Client, path: &str) -> String {
     let answer = look(client, path).await;
     let Answer::Found(file) = &answer else {
         panic!("{path}: {answer:?}");

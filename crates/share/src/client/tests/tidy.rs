@@ -1,5 +1,7 @@
 //! Devices fold unasked, forget what is folded, and read the same as before.
 
+use trust::shared::decision::{Label, Role};
+
 use super::*;
 use crate::client::Folding;
 
@@ -74,6 +76,68 @@ async fn device_that_folds_and_forgets_reads_what_was_written() {
     }
     forgets(&client, 60).await;
     assert!(other.status(soon()).await.unwrap().outlines > 80);
+}
+
+/// Makes the device of a machine that of a user of its own, who may write.
+async fn admit_stranger(admin: &Client, machine: u8, user: Principal) {
+    let decisions = [
+        Decision::AddUser {
+            user,
+            label: Label::new("stranger").unwrap(),
+        },
+        Decision::Grant {
+            group: admin.root().principal,
+            user,
+            role: Role::Writer,
+        },
+        Decision::AdmitDevice {
+            device: trust::shared::principal::Device(machine.into()),
+            key: key(machine).public(),
+            user,
+        },
+    ];
+    for decision in decisions {
+        let answer = done(admin.call(Call::Decide(decision), soon()).await);
+        assert_eq!(answer, Answer::Settled);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn member_who_never_folds_holds_up_nobodys_forgetting() {
+    let lab = Lab::new();
+    let (wire, other_wire) = (Arc::default(), Arc::default());
+    let one = lab.client_with(1, &wire, &eager());
+    one.running(soon()).await.unwrap();
+    let user = Principal::from_bytes([8; 32]);
+    admit_stranger(&one, 2, user).await;
+    let never = Options {
+        folding: Folding {
+            changes: 1 << 40,
+            pause: Duration::ZERO,
+        },
+        ..Options::default()
+    };
+    let two = lab.client_with(2, &other_wire, &never);
+    two.running(soon()).await.unwrap();
+    done(one.call(create(&one, "shared", "0"), soon()).await);
+    for name in ["x", "y", "z"] {
+        let mut call = create(&two, name, "0");
+        if let Call::Create { owner, .. } = &mut call {
+            *owner = Some(user);
+        }
+        done(two.call(call, soon()).await);
+    }
+    for number in 1..60 {
+        let content = number.to_string();
+        let own = ["x", "y", "z"][number % 3];
+        tokio::join!(write(&one, "shared", &content), write(&two, own, &content));
+    }
+    // Nobody but the second device may fold its files.
+    forgets(&one, 60).await;
+    assert_eq!(read(&one, "shared").await, "59");
+    for (name, last) in [("x", "57"), ("y", "58"), ("z", "59")] {
+        assert_eq!(read(&two, name).await, last);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

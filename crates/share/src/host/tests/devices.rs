@@ -10,6 +10,7 @@ use trust::shared::decision::Decision;
 use trust::shared::device::{DeviceKey, Incarnation};
 use trust::shared::entry::Prefix;
 use trust::shared::form::Heading;
+use trust::shared::genesis::Policies;
 use trust::shared::mark::Nonce;
 use trust::shared::note::SignedNote;
 use trust::shared::ops::Op;
@@ -83,6 +84,11 @@ impl Device {
         })
     }
 
+    /// Signs and expects notes as in the newest epoch of these policies.
+    pub fn follow(&mut self, number: u8, policies: &Policies) {
+        self.scheme = Signed::of(policies, key(number), Arc::new(NoSource));
+    }
+
     /// The log that it was sent.
     pub fn seen(&self) -> Prefix {
         Prefix {
@@ -124,6 +130,14 @@ impl Device {
         Request::Entry(entry)
     }
 
+    /// What a copy of this device signs with.
+    pub fn copy(&self) -> Copied {
+        Copied {
+            scheme: self.scheme.clone(),
+            heading: self.heading(false),
+        }
+    }
+
     /// An entry that changes a file: its body is short.
     pub fn change(&mut self) -> Request<Product> {
         self.file += 1;
@@ -131,8 +145,8 @@ impl Device {
         self.entry(ops)
     }
 
-    fn sign(&mut self, resume: bool, ops: Vec<Op>) -> Entry {
-        let heading = Heading {
+    fn heading(&self, resume: bool) -> Heading<[u8; 32], Incarnation> {
+        Heading {
             incarnation: self.incarnation,
             n: self.n,
             previous: if resume { [0; 32] } else { self.previous },
@@ -140,14 +154,30 @@ impl Device {
             kept: self.seen().size,
             resume,
             alone: true,
-        };
-        let entry = self.scheme.sign(heading, ops).unwrap();
+        }
+    }
+
+    fn sign(&mut self, resume: bool, ops: Vec<Op>) -> Entry {
+        let entry = self.scheme.sign(self.heading(resume), ops).unwrap();
         self.previous = Product::id(&entry);
         entry
     }
 
     pub fn attest(&self) -> Request<Product> {
         Request::Attest(self.scheme.attest(self.seen()).unwrap())
+    }
+}
+
+/// A copy of a device as it was.
+pub struct Copied {
+    scheme: Product,
+    heading: Heading<[u8; 32], Incarnation>,
+}
+
+impl Copied {
+    /// The device's next entry, with these ops.
+    pub fn entry(&self, ops: Vec<Op>) -> Request<Product> {
+        Request::Entry(self.scheme.sign(self.heading, ops).unwrap())
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use store::disk::Disk;
 use trust::shared::entry::SignedEntry;
+use trust::shared::evidence::{self, Convicted};
 
 use super::super::mailbox::Refused;
 use super::super::rate::Rate;
@@ -59,6 +61,66 @@ fn message_of_another_device_is_forged() {
     assert_eq!(turned(sent), Some(Turned::Forged));
     core.pump();
     assert_eq!(core.status().leaves, 3);
+}
+
+/// A copy of a device that runs on signs other entries with numbers that the device has used.
+#[test]
+fn device_that_signs_twice_is_convicted_by_a_file() {
+    let world = World::new();
+    let (core, mut one) = begun(&world, HostOptions::default());
+    let files = |core: &Arc<Core>| {
+        core.accuse();
+        world.disk.list("evidence").unwrap_or_default()
+    };
+    let copy = one.copy();
+    let (entry, other) = (one.change(), copy.entry(vec![lock(77)]));
+    one.session.receive(&entry).unwrap();
+    // The same bytes again are no other entry.
+    one.session.receive(&entry).unwrap();
+    core.pump();
+    assert!(files(&core).is_empty());
+    one.session.receive(&other).unwrap();
+    core.pump();
+    let found = files(&core);
+    let [name] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    let file = world.disk.open(&format!("evidence/{name}")).unwrap();
+    let mut bytes = vec![0; file.len_bytes().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    let verdict = evidence::verify(&bytes).unwrap();
+    let device = Convicted::Device(one.session.device());
+    assert_eq!((verdict.convicted, verdict.epoch), (device, 0));
+    // The entry is refused, nobody else is concerned, and one file is enough.
+    let delivery = one.draw().unwrap().remove(0);
+    assert!(delivery.refused.is_some());
+    for number in 80..90 {
+        let entry = copy.entry(vec![lock(number)]);
+        one.session.receive(&entry).unwrap();
+    }
+    assert_eq!(files(&core).len(), 1);
+    let mut two = Device::connect(&core, 2).unwrap();
+    two.draw().unwrap();
+    let resume = two.resume(2);
+    two.session.receive(&resume).unwrap();
+    core.pump();
+    assert_eq!(core.status().leaves, 5);
+}
+
+/// The other entry may be on its way to the disk.
+#[test]
+fn second_entry_that_comes_at_once_is_evidence_when_the_first_is_durable() {
+    let world = World::new();
+    let (core, mut one) = begun(&world, HostOptions::default());
+    let copy = one.copy();
+    let (entry, other) = (one.change(), copy.entry(vec![lock(77)]));
+    one.session.receive(&entry).unwrap();
+    one.session.receive(&other).unwrap();
+    core.accuse();
+    assert!(world.disk.list("evidence").is_err());
+    core.pump();
+    core.accuse();
+    assert_eq!(world.disk.list("evidence").unwrap().len(), 1);
 }
 
 #[test]
@@ -158,6 +220,32 @@ fn entries_and_marks_that_wait_are_bounded() {
     let delivery = one.draw().unwrap().remove(0);
     assert_eq!(delivery.proofs.len(), 101);
     one.session.receive(&Request::Mark(nonce(taken))).unwrap();
+}
+
+#[test]
+fn entry_that_a_busy_server_turns_away_is_not_charged() {
+    let world = World::new();
+    let mut options = HostOptions {
+        rate: Rate {
+            per_second: 1_000_000,
+            burst: 1_000_000,
+        },
+        entry_kib: Rate {
+            per_second: 1,
+            burst: 8,
+        },
+        ..HostOptions::default()
+    };
+    options.limits.waiting = 100;
+    let (core, mut one) = begun(&world, options);
+    let entry = one.change();
+    (0..101).for_each(|mark| one.session.receive(&Request::Mark(nonce(mark))).unwrap());
+    for _ in 0..50 {
+        let again = one.session.receive(&entry);
+        assert_eq!(turned(again), Some(Turned::Busy));
+    }
+    core.pump();
+    one.session.receive(&entry).unwrap();
 }
 
 #[test]

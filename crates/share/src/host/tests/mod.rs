@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod devices;
+mod epochs;
 mod filling;
 mod hostile;
 mod kill;

@@ -201,6 +201,25 @@ fn attest_and_question_reach_the_other_device() {
 }
 
 #[test]
+fn older_attest_of_a_device_does_not_take_the_place_of_a_newer_one() {
+    let world = World::new();
+    let (core, mut one) = begun(&world);
+    admitted(&core, &mut one, 2);
+    let old = one.attest();
+    one.session.receive(&Request::Mark(nonce(1))).unwrap();
+    core.pump();
+    one.draw().unwrap();
+    let new = one.attest();
+    one.session.receive(&new).unwrap();
+    one.session.receive(&old).unwrap();
+    let mut two = Device::connect(&core, 2).unwrap();
+    let attests = two.draw().unwrap().into_iter().flat_map(|one| one.attests);
+    let attests: Vec<_> = attests.map(|attest| attest.attest().seen).collect();
+    let Request::Attest(new) = new else { panic!() };
+    assert_eq!(attests, [new.attest().seen]);
+}
+
+#[test]
 fn device_far_behind_is_sent_pages_from_files_and_memory() {
     let world = World::new();
     let (core, mut one) = begun(&world);

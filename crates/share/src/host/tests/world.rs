@@ -93,12 +93,7 @@ impl World {
     }
 
     pub fn open_with(&self, options: HostOptions) -> Result<Arc<Core>, HostError> {
-        let place = Place {
-            disk: self.disk.clone(),
-            ring: self.machine.device("log"),
-            repository: Repository::open_on(self.blocks.clone())?,
-            _lock: None,
-        };
+        let place = self.place()?;
         // Steps wait for no time to pass.
         let options = HostOptions {
             gather: Duration::ZERO,
@@ -108,6 +103,16 @@ impl World {
         let clock = Arc::new(move || Duration::from_millis(time.load(Ordering::Relaxed)));
         let steps = |storage| Ok(Blocks::Steps(Box::new(storage)));
         start(place, orderer(), options, clock, steps).map(Arc::new)
+    }
+
+    pub fn place(&self) -> Result<Place, HostError> {
+        let repository = Repository::open_on(self.blocks.clone())?;
+        Place::of(
+            self.disk.clone(),
+            self.machine.device("log"),
+            repository,
+            None,
+        )
     }
 
     pub fn pass(&self, time: Duration) {

@@ -199,6 +199,10 @@ fn rows_have_one_encoding() {
         Row::Lock(file),
         Row::Fold([1; 32]),
         Row::Inode(file),
+        Row::Added(file, 300),
+        Row::Late(300, 2),
+        Row::Before,
+        Row::Leaves(640),
     ];
     for row in &rows {
         refuses_cuts(&row.encode(), |bytes| Row::decode(bytes).map(drop));
@@ -207,7 +211,7 @@ fn rows_have_one_encoding() {
     let name = |len: usize| Row::Entry(file, vec![b'a'; len].into()).encode();
     assert!(Row::decode(&name(0)).is_err() && Row::decode(&name(256)).is_err());
     assert!(Row::decode(&name(1)).is_ok() && Row::decode(&name(255)).is_ok());
-    assert!(Row::decode(&[11]).is_err());
+    assert!(Row::decode(&[15]).is_err());
 }
 
 #[test]
@@ -238,7 +242,7 @@ fn any_row() -> impl Strategy<Value = Row> {
         counter,
     });
     let name = prop::collection::vec(any::<u8>(), 1..10).prop_map(Bytes::from);
-    (0..10, any::<u32>(), file, any::<[u8; 32]>(), name).prop_map(
+    (0..14, any::<u32>(), file, any::<[u8; 32]>(), name).prop_map(
         |(kind, number, file, other, name)| match kind {
             0 => Row::Policy,
             1 => Row::Author(DeviceKey::from_bytes(other)),
@@ -249,7 +253,11 @@ fn any_row() -> impl Strategy<Value = Row> {
             6 => Row::Lock(file),
             7 => Row::Fold(other),
             8 => Row::Inode(file),
-            _ => Row::Entry(file, name),
+            9 => Row::Entry(file, name),
+            10 => Row::Added(file, number.into()),
+            11 => Row::Late(file.counter, number),
+            12 => Row::Before,
+            _ => Row::Leaves(file.counter),
         },
     )
 }
@@ -262,10 +270,204 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_keys_are_refused_or_canonical(bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u8..12) {
+    fn arbitrary_keys_are_refused_or_canonical(bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u8..16) {
         let bytes = [vec![kind], bytes].concat();
         if let Ok(row) = Row::decode(&bytes) {
             prop_assert_eq!(row.encode(), bytes);
         }
     }
+}
+
+/// The key and the value of a row.
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// The rows of a log of so many leaves with one device, in the order of their keys.
+fn rows(size: u64) -> (LogPoint, Vec<Pair>) {
+    use crate::shared::members::{FirstMembers, Members};
+    let label = |text: &str| crate::shared::decision::Label::new(text).unwrap();
+    let members = Members::new(FirstMembers {
+        volume: Principal::from_bytes(*VOLUME.as_bytes()),
+        volume_label: label("everybody"),
+        user: Principal::from_bytes([9; 32]),
+        user_label: label("anna"),
+        device: key(1).public(),
+    });
+    let leaf = |at: u64| crate::history::leaf_hash(&at.to_le_bytes());
+    let mut before = crate::history::Frontier::new();
+    let begins = Window::begins(size);
+    (0..begins).for_each(|at| before.push_hash(leaf(at)).unwrap());
+    let window = Window {
+        before: before.clone(),
+        leaves: (begins..size).map(leaf).collect(),
+    };
+    let mut whole = before;
+    for leaf in &window.leaves {
+        whole.push_hash(*leaf).unwrap();
+    }
+    let author = Author {
+        last_at: 2,
+        resume_at: 1,
+        attested: 0,
+        ..author(1)
+    };
+    let policy = [&3u64.to_le_bytes()[..], &[4; 32]].concat();
+    let mut all = vec![
+        (Row::Policy, policy),
+        (Row::Author(device(1)), author.encode()),
+    ];
+    all.extend(members.rows());
+    all.extend(window.rows());
+    let all = all.into_iter().map(|(row, value)| (row.encode(), value));
+    (whole.point(1), all.collect())
+}
+
+fn read(log: LogPoint, rows: &[(Vec<u8>, Vec<u8>)]) -> Result<Parts, Reject> {
+    let mut reader = Reader::new(Principal::from_bytes(*VOLUME.as_bytes()), log);
+    for (key, value) in rows {
+        reader.take(key, value)?;
+    }
+    reader.finish()
+}
+
+#[test]
+fn rows_of_a_log_are_read_whole() {
+    for size in [3, 63, 64, 65, 700, WINDOW + 1, WINDOW + PAGE] {
+        let (log, rows) = rows(size);
+        let parts = read(log, &rows).unwrap();
+        assert_eq!(parts.policy.number, 3);
+        assert_eq!(parts.authors.len(), 1);
+        assert_eq!(parts.window.before.size(), Window::begins(size));
+        assert_eq!(parts.members.keys().count(), 1);
+    }
+}
+
+#[test]
+fn rows_that_are_missing_changed_or_out_of_order_are_refused() {
+    let (log, all) = rows(700);
+    for at in 0..all.len() {
+        let mut fewer = all.clone();
+        let (key, _) = fewer.remove(at);
+        let read = read(log, &fewer).map(drop);
+        // A device that has not written has no row, and a role that nobody has.
+        let may_lack = matches!(
+            Row::decode(&key),
+            Ok(Row::Author(_) | Row::Role(..) | Row::Device(_))
+        );
+        assert_eq!(read.is_ok(), may_lack, "without row {at}");
+        let mut twice = all.clone();
+        twice.insert(at, all[at].clone());
+        assert!(self::read(log, &twice).is_err(), "row {at} twice");
+        let mut long = all.clone();
+        long[at].1.push(0);
+        assert!(self::read(log, &long).is_err(), "row {at} with a byte more");
+        let mut short = all.clone();
+        short[at].1.pop();
+        assert!(
+            self::read(log, &short).is_err(),
+            "row {at} with a byte less"
+        );
+    }
+    let mut swapped = all.clone();
+    swapped.swap(0, 1);
+    assert!(read(log, &swapped).is_err());
+    let mut strange = all.clone();
+    strange.push((vec![15], Vec::new()));
+    assert!(read(log, &strange).is_err());
+}
+
+#[test]
+fn hashes_of_leaves_lead_to_the_root_of_the_log() {
+    let (log, all) = rows(700);
+    for (at, (key, value)) in all.iter().enumerate() {
+        if !matches!(Row::decode(key), Ok(Row::Before | Row::Leaves(_))) {
+            continue;
+        }
+        let mut changed = all.clone();
+        let last = value.len() - 1;
+        changed[at].1[last] ^= 1;
+        assert!(read(log, &changed).is_err(), "row {at}");
+    }
+    let other = LogPoint {
+        root: [9; 32],
+        ..log
+    };
+    assert!(matches!(read(other, &all), Err(Reject::BadHistory(_))));
+    // Fewer hashes than everybody needs.
+    let (longer, _) = rows(701);
+    assert!(read(longer, &all).is_err());
+}
+
+#[test]
+fn author_of_a_position_beyond_the_log_is_refused() {
+    let (_, all) = rows(700);
+    let (short, few) = rows(2);
+    let mut rows: Vec<_> = few.clone();
+    assert!(read(short, &rows).is_err());
+    rows[1] = all[1].clone();
+    assert!(read(short, &rows).is_err());
+}
+
+#[test]
+fn members_that_do_not_fit_together_are_refused() {
+    let (log, all) = rows(10);
+    let with = |row: Row, value: Vec<u8>| {
+        let mut rows = all.clone();
+        let key = row.encode();
+        let place = rows.partition_point(|(known, _)| *known < key);
+        rows.insert(place, (key, value));
+        read(log, &rows).map(drop)
+    };
+    let device =
+        |key: &[u8; 32], user: [u8; 32], since: u8| [&key[..], &user, &[since, 0]].concat();
+    let [one, two] = [1, 2].map(|number| *key(number).public().as_bytes());
+    let anna = [9; 32];
+    assert_eq!(with(Row::Device(1), device(&two, anna, 3)), Ok(()));
+    assert!(
+        with(Row::Device(1), device(&one, anna, 3)).is_err(),
+        "one key twice"
+    );
+    assert!(
+        with(Row::Device(1), device(&two, [8; 32], 3)).is_err(),
+        "nobody's"
+    );
+    assert!(
+        with(Row::Device(1), device(&two, *VOLUME.as_bytes(), 3)).is_err(),
+        "a group's"
+    );
+    assert!(
+        with(Row::Device(1), device(&two, anna, 11)).is_err(),
+        "later"
+    );
+    let principal =
+        |group: u8, label: &str| [&[group, 3, 0, label.len() as u8][..], label.as_bytes()].concat();
+    assert_eq!(with(Row::Principal([5; 32]), principal(0, "ben")), Ok(()));
+    assert!(
+        with(Row::Principal([5; 32]), principal(0, "anna")).is_err(),
+        "a label twice"
+    );
+    assert!(with(Row::Principal([5; 32]), principal(2, "ben")).is_err());
+    let role = |group: [u8; 32], user: [u8; 32], role: u8| with(Row::Role(group, user), vec![role]);
+    assert_eq!(role(*VOLUME.as_bytes(), [1; 32], 0), Ok(()));
+    assert!(
+        role(*VOLUME.as_bytes(), [1; 32], 2).is_err(),
+        "a role of nobody"
+    );
+    assert!(role(anna, anna, 0).is_err(), "a role in no group");
+    assert!(role(*VOLUME.as_bytes(), [1; 32], 4).is_err());
+    assert_eq!(with(Row::Accepted(0), vec![10]), Ok(()));
+    assert!(with(Row::Accepted(0), vec![11]).is_err());
+    assert!(with(Row::Accepted(1), vec![1]).is_err(), "nobody's");
+    let decision = crate::shared::decision::Decision::RemoveDevice { device: Device(0) };
+    let op = crate::shared::calls::decide(decision);
+    let body = |ops| crate::shared::ops::Body::new(ops).unwrap().encode();
+    let late = |device: u8, seen: u8, body: &[u8]| {
+        with(Row::Late(7, 0), [&[device, seen, 0][..], body].concat())
+    };
+    assert_eq!(late(0, 7, &body(vec![op.clone()])), Ok(()));
+    assert!(
+        late(0, 8, &body(vec![op.clone()])).is_err(),
+        "has seen itself"
+    );
+    assert!(late(1, 7, &body(vec![op.clone()])).is_err(), "nobody's");
+    assert!(late(0, 7, &body(vec![op.clone(), op])).is_err(), "two ops");
 }

@@ -98,6 +98,28 @@ impl Missing {
         self.blocks.len() + self.bodies.len() >= Missing::MOST
     }
 
+    /// Notes what a question misses. The error: it has no answer, or so much is missing that it is fetched first.
+    fn unless<T>(&mut self, asked: Result<T, Stop>) -> Result<Option<T>, Stop> {
+        match asked {
+            Err(Stop::Missing(more)) => {
+                self.add(more);
+                match self.is_long() {
+                    true => Err(Stop::Missing(std::mem::take(self))),
+                    false => Ok(None),
+                }
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// The answer, if nothing is missing.
+    fn or<T>(self, answer: T) -> Result<T, Stop> {
+        match self.is_empty() {
+            true => Ok(answer),
+            false => Err(Stop::Missing(self)),
+        }
+    }
+
     /// Adds what else is missing.
     pub fn add(&mut self, other: Missing) {
         for wanted in other.blocks {

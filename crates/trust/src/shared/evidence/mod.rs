@@ -69,7 +69,8 @@ pub enum Offence {
     OtherStart {
         /// A note of the epoch.
         note: SignedNote,
-        /// Proof of the log's prefix.
+        /// Proof of the log's prefix with the size that the owners have named. If the log is shorter: proof of the
+        /// named prefix's own prefix with the size of the log.
         proof: Vec<[u8; 32]>,
     },
     /// A leaf that no orderer may accept, whatever the log: malformed, of another epoch, not signed by its author, or
@@ -129,6 +130,11 @@ impl Offence {
         let mut both = [one, other];
         both.sort_by(|a, b| a.bytes().cmp(b.bytes()));
         Offence::SignedTwice(Box::new(both))
+    }
+
+    /// Whether it accuses a device, and not the orderer.
+    pub fn accuses_device(&self) -> bool {
+        matches!(self, Offence::SignedTwice(_))
     }
 }
 

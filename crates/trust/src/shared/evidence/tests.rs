@@ -507,13 +507,13 @@ fn log_with_another_start_than_the_owners_say_convicts() {
     let verdict = in_epoch_1(&world, offence.clone()).judge().unwrap();
     let what = "signed a log that does not begin with what the owners say";
     assert_eq!((verdict.what, verdict.epoch), (what, 1));
-    // A log that is too short to have it.
+    // A shorter log, without a proof that the owners' prefix begins otherwise.
     let note = world.log.note_at(world.volume, 1, ORDERER, 2);
     let short = Offence::OtherStart {
         note,
         proof: Vec::new(),
     };
-    assert!(in_epoch_1(&world, short).judge().is_ok());
+    assert!(in_epoch_1(&world, short).judge().is_err());
     // The file is about another epoch than its policies.
     let other = world.evidence(offence.clone()).judge();
     assert!(matches!(other, Err(Reject::Malformed { .. })), "{other:?}");
@@ -530,6 +530,27 @@ fn log_with_another_start_than_the_owners_say_convicts() {
         .policies
         .push(signed_policy(world.volume, &next, ORDERER));
     assert!(longer.judge().is_err());
+}
+
+/// A device that catches up from the first leaf on is sent notes at the ends of pages.
+#[test]
+fn note_of_a_beginning_of_the_start_convicts_only_if_it_is_another() {
+    let judge = |forked: bool| {
+        let mut world = World::new();
+        let policies = Policies::verify(world.volume, &world.policies, &mut Signatures::default());
+        let start = world.log.whole();
+        let next = next_policy(&policies.unwrap(), Some(start));
+        world.policies.push(signed_policy(world.volume, &next, 9));
+        let proof = world.log.proof(2);
+        let mut other = Log::default();
+        other.push("a").push("b");
+        let shown = if forked { &other } else { &world.log };
+        let note = shown.note_at(world.volume, 1, 9, 2);
+        in_epoch_1(&world, Offence::OtherStart { note, proof }).judge()
+    };
+    assert!(judge(false).is_err());
+    let convicted = judge(true).unwrap().convicted;
+    assert_eq!(convicted, Convicted::Orderer(key(9).public()));
 }
 
 /// The new orderer keeps what the epoch before has left, whoever accepted it.

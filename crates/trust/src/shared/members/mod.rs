@@ -1,6 +1,7 @@
 //! Who may read and write what, at each position of the log. Every device keeps this from the bodies of the entries
 //! whose outline [`decides`](super::outline::Outline::decides). Relies on [`super::decision`] and
-//! [`super::outcome`]; `apply` carries decisions out.
+//! [`super::outcome`]; `apply` carries decisions out, `rows` gives members as rows of a checkpoint, `page` as bytes for a
+//! process of the same user.
 //!
 //! A decision takes effect late: at its author's next entry that attests it (decision 0040). Until then the orderer
 //! could show the decision to one device and a log without it to another. At that entry it is judged again, in the
@@ -20,8 +21,12 @@ use crate::key::PublicKey;
 use crate::volume_id::VolumeId;
 
 mod apply;
+mod page;
+mod rows;
 #[cfg(test)]
 mod tests;
+
+pub use rows::MemberRows;
 
 /// Most devices of a volume, removed ones included.
 pub const MAX_DEVICES: usize = 1 << 16;
@@ -182,6 +187,11 @@ impl Members {
         self.devices.get(&device).map(|row| &row.key)
     }
 
+    /// Number and key of every device, also of a removed one.
+    pub fn keys(&self) -> impl Iterator<Item = (Device, &PublicKey)> {
+        self.devices.iter().map(|(device, row)| (*device, &row.key))
+    }
+
     /// The user of a device, also of a removed one.
     pub fn user(&self, device: Device) -> Option<Principal> {
         self.devices.get(&device).map(|row| row.user)
@@ -320,9 +330,26 @@ impl Members {
         now.into_iter().map(decide).collect()
     }
 
+    /// Whether a decision of the device waits for its next entry.
+    pub fn waits(&self, device: Device) -> bool {
+        self.late.iter().any(|late| late.written.device == device)
+    }
+
+    /// Whether [`Members::take_effect`] carries something out for the entry.
+    pub fn is_due(&self, written: &Written) -> bool {
+        let mut own = self.late.iter().map(|late| &late.written);
+        own.any(|late| late.device == written.device && late.position < written.attests())
+    }
+
     /// Takes in the decisions of an entry, which take effect later. For each entry whose outline
-    /// [`decides`](Outline::decides).
-    pub fn propose(&mut self, written: &Written, outline: &Outline, body: &Body) {
+    /// [`decides`](Outline::decides). Gives those that lapse because their author has made [`MAX_LATE`] since: position
+    /// of the entry, and number of the op.
+    pub fn propose(
+        &mut self,
+        written: &Written,
+        outline: &Outline,
+        body: &Body,
+    ) -> Vec<(u64, usize)> {
         for (number, op) in body.ops().iter().enumerate() {
             let listed = |key: &Key| outline.has(number, key);
             if self.judge(written, op, &listed) != Some(Outcome::Late) {
@@ -339,11 +366,16 @@ impl Members {
         let own = |late: &Late| late.written.device == written.device;
         let mut surplus = self.late.iter().filter(|late| own(late)).count();
         surplus = surplus.saturating_sub(MAX_LATE);
+        let mut lapsed = Vec::new();
         self.late.retain(|late| {
             let lapses = surplus > 0 && own(late);
-            surplus -= usize::from(lapses);
+            if lapses {
+                surplus -= 1;
+                lapsed.push((late.written.position, late.op));
+            }
             !lapses
         });
+        lapsed
     }
 
     /// What becomes of an op that decides, which has one change and no guards; `None` for another op.

@@ -317,3 +317,64 @@ fn members_are_listed_as_they_are_at_a_position() {
     assert_eq!(roles(VOLUME, 32), [(ANNA, Role::Admin)]);
     assert_eq!(roles(VOLUME, 12), both, "at a position before");
 }
+
+#[test]
+fn page_says_what_the_members_say_and_has_one_encoding() {
+    let mut members = members();
+    let admit = Decision::AdmitDevice {
+        device: Device(1),
+        key: key(2),
+        user: BEN,
+    };
+    let ben = Decision::AddUser {
+        user: BEN,
+        label: label("ben"),
+    };
+    let team = Decision::AddGroup {
+        group: TEAM,
+        label: label("team"),
+    };
+    let grant = Decision::Grant {
+        group: VOLUME,
+        user: BEN,
+        role: Role::Writer,
+    };
+    for (at, decision) in [(1, ben), (3, admit), (5, grant), (7, team)] {
+        assert_eq!(decide(&mut members, at, vec![decision]), [Ok(())]);
+    }
+    let gone = Decision::RemoveDevice { device: Device(1) };
+    assert_eq!(decide(&mut members, 9, vec![gone]), [Ok(())]);
+    let mut e = crate::encode::Encoder::new();
+    members.encode_page(20, &mut e);
+    let bytes = e.finish();
+    let mut d = crate::encode::Decoder::new(&bytes, "members");
+    let read = Members::decode_page(&mut d).unwrap();
+    d.finish().unwrap();
+    assert!(!read.active(Device(1), 20) && read.active(Device(1), 8));
+    assert_eq!(read.user(Device(1)), Some(BEN));
+    assert_eq!(read.role(Device(0), VOLUME, 20), Some(Role::Admin));
+    let roles = |members: &Members| members.roles(VOLUME, 20).collect::<Vec<_>>();
+    assert_eq!(roles(&read), roles(&members));
+    assert_eq!(read.label(TEAM), members.label(TEAM));
+    let mut e = crate::encode::Encoder::new();
+    read.encode_page(20, &mut e);
+    assert_eq!(e.finish(), bytes);
+    for cut in 0..bytes.len() {
+        let mut d = crate::encode::Decoder::new(&bytes[..cut], "members");
+        assert!(Members::decode_page(&mut d).is_err());
+    }
+}
+
+#[test]
+fn page_with_rows_out_of_order_is_refused() {
+    let mut e = crate::encode::Encoder::new();
+    members().encode_page(0, &mut e);
+    let bytes = e.finish();
+    let (head, rest) = bytes.split_at(33);
+    assert_eq!(head[32], 1);
+    // A device without an end: number, key, user, since, flag.
+    let (device, rest) = rest.split_at(1 + 32 + 32 + 1 + 1);
+    let twice = [&head[..32], &[2], device, device, rest].concat();
+    let mut d = crate::encode::Decoder::new(&twice, "members");
+    assert!(Members::decode_page(&mut d).is_err());
+}

@@ -3,12 +3,15 @@
 
 use bytes::Bytes;
 use trust::encode::{Decoder, Encoder};
-use trust::history::leaf_hash;
 use trust::history::proof::Roots;
+use trust::history::{LogPoint, leaf_hash};
+use trust::inode::{Content as FileContents, FileContent, FileKind, Inode, Mtime};
 use trust::map::MapRoot;
 use trust::policy::{Genesis, NO_END, Successor, VolumeId};
 use trust::shared::attest::{Attest, SignedAttest};
-use trust::shared::checkpoint::{Checkpoint, File, Row, VerifiedCheckpoint};
+use trust::shared::calls::decide;
+use trust::shared::checkpoint::{Checkpoint, File, Reader, Row, VerifiedCheckpoint};
+use trust::shared::decision::Decision;
 use trust::shared::device::{DeviceKey, Incarnation};
 use trust::shared::entry::{Author, Content, Entry, Ops, Prefix, SignedEntry, body_hash};
 use trust::shared::evidence::{Evidence, Included, Offence};
@@ -16,6 +19,8 @@ use trust::shared::genesis::{self, Founder, Policies, SharedRoles, Silence};
 use trust::shared::leaf::Leaf;
 use trust::shared::mark::{MarkProof, MarkTree, Marks, Nonce};
 use trust::shared::note::{Note, SignedNote};
+use trust::shared::ops::Body;
+use trust::shared::principal::{Device, Principal, Target};
 use trust::signatures::Signatures;
 use trust::statement::{Job, Signed};
 use trust::{Handle, Reject};
@@ -39,6 +44,7 @@ const HEADER: &str = "\
 # checkpoint  a signed checkpoint; 2 of the checkpointers below must sign.
 # row         a key of a checkpoint's state.
 # author      the value of an author's row.
+# value       a row: key and value, each with a varint before it that says its length. Of a log of 1,000 leaves.
 # evidence    a file. Context of one that convicts: the key.
 # line        an invitation (as text).
 # request, challenge, opening    messages for the invitation below. Context of the good opening: the words.
@@ -401,6 +407,10 @@ fn rows(lines: &mut Lines) {
         ("fold", Row::Fold([6; 32])),
         ("inode", Row::Inode(file)),
         ("entry", Row::Entry(file, Bytes::from_static(b"name"))),
+        ("added", Row::Added(file, 999)),
+        ("late", Row::Late(999, 2)),
+        ("before", Row::Before),
+        ("leaves", Row::Leaves(640)),
     ];
     let mut add = |name: &str, verdict: &str, bytes: &[u8]| {
         lines.add("row", name, verdict, bytes, Row::decode(bytes));
@@ -408,7 +418,7 @@ fn rows(lines: &mut Lines) {
     for (name, row) in good {
         add(name, "good", &row.encode());
     }
-    add("of-an-unknown-kind", "malformed", &[11]);
+    add("of-an-unknown-kind", "malformed", &[15]);
     add("longer-policy", "malformed", &[1, 0]);
     let nameless = Row::Entry(file, Bytes::new()).encode();
     add("entry-without-a-name", "malformed", &nameless);
@@ -430,5 +440,140 @@ fn rows(lines: &mut Lines) {
     ] {
         let bytes = author.encode();
         lines.add("author", name, verdict, &bytes, Author::decode(&bytes));
+    }
+    values(lines, file);
+}
+
+/// Values of rows.
+fn values(lines: &mut Lines, file: File) {
+    let log = LogPoint {
+        epoch: 1,
+        size: 1000,
+        root: [9; 32],
+    };
+    let span = [3, 1, 200, 1];
+    let inode = Inode::new(
+        0o644,
+        Mtime::default(),
+        FileContents::Regular(FileContent::Empty),
+    );
+    let kind = FileKind::Regular;
+    let target = Target {
+        file: file.into(),
+        kind,
+    };
+    let decision = Decision::RemoveDevice { device: Device(7) };
+    let body = Body::new(vec![decide(decision)]).unwrap().encode();
+    let key = *key(7).public().as_bytes();
+    let name = Bytes::from_static(b"name");
+    let map = MapRoot {
+        handle: Handle::from_bytes([0xbb; 32]),
+        height: 1,
+        entries: 3,
+        salt: [0; 16],
+    };
+    let mut root = Encoder::new();
+    map.encode(&mut root);
+    let (root, seven) = (root.finish(), [7u8]);
+    let good: Vec<(&str, Row, Vec<u8>)> = vec![
+        (
+            "policy",
+            Row::Policy,
+            [&[3, 0, 0, 0, 0, 0, 0, 0][..], &[4; 32]].concat(),
+        ),
+        (
+            "device",
+            Row::Device(7),
+            [&key[..], &[6; 32], &span].concat(),
+        ),
+        (
+            "principal",
+            Row::Principal([6; 32]),
+            [&[0][..], &span, b"\x03ada"].concat(),
+        ),
+        ("role", Row::Role([5; 32], [6; 32]), vec![2]),
+        ("no-role", Row::Role([5; 32], [6; 32]), vec![0]),
+        ("accepted", Row::Accepted(7), vec![0xe8, 7]),
+        ("lock", Row::Lock(file), vec![7, 0xe7, 7]),
+        ("empty-fold", Row::Fold([6; 32]), vec![0xe8, 7, 0]),
+        (
+            "fold",
+            Row::Fold([6; 32]),
+            [&[200, 1, 1][..], &root].concat(),
+        ),
+        (
+            "inode",
+            Row::Inode(file),
+            [&[200, 1, 1][..], &inode.encode()].concat(),
+        ),
+        (
+            "large-inode",
+            Row::Inode(file),
+            [&[200, 1, 1, 0xff][..], &[0xcc; 32]].concat(),
+        ),
+        ("inode-that-is-gone", Row::Inode(file), vec![200, 1, 0]),
+        (
+            "entry",
+            Row::Entry(file, name.clone()),
+            [&seven[..], &[1], &target.encode()].concat(),
+        ),
+        ("entry-that-is-gone", Row::Entry(file, name), vec![7, 0]),
+        (
+            "added",
+            Row::Added(file, 999),
+            (-1i64).to_le_bytes().to_vec(),
+        ),
+        (
+            "late",
+            Row::Late(999, 2),
+            [&[7, 200, 1, 100][..], &body].concat(),
+        ),
+        ("before", Row::Before, vec![0]),
+        ("leaves", Row::Leaves(0), [1; 64].to_vec()),
+    ];
+    let bad: Vec<(&str, Row, Vec<u8>)> = vec![
+        (
+            "span-that-ends-before",
+            Row::Device(7),
+            [&key[..], &[6; 32], &[3, 1, 2]].concat(),
+        ),
+        (
+            "span-beyond-the-log",
+            Row::Principal([6; 32]),
+            vec![0, 0xe9, 7, 0, 3, 97, 98, 99],
+        ),
+        ("unknown-role", Row::Role([5; 32], [6; 32]), vec![4]),
+        ("accepted-beyond-the-log", Row::Accepted(7), vec![0xe9, 7]),
+        ("lock-beyond-the-log", Row::Lock(file), vec![7, 0xe8, 7]),
+        ("fold-beyond-the-log", Row::Fold([6; 32]), vec![0xe9, 7, 0]),
+        ("inode-of-a-byte", Row::Inode(file), vec![7, 1, 0x70]),
+        ("nothing-added", Row::Added(file, 999), vec![0; 8]),
+        ("added-beyond-the-log", Row::Added(file, 1000), vec![1; 8]),
+        (
+            "late-without-a-decision",
+            Row::Late(999, 2),
+            [&[7, 9, 9][..], &[0, 0, 0]].concat(),
+        ),
+        (
+            "late-beyond-the-log",
+            Row::Late(1000, 2),
+            [&[7, 9, 9][..], &body].concat(),
+        ),
+        (
+            "leaves-that-do-not-follow",
+            Row::Leaves(64),
+            [1; 64].to_vec(),
+        ),
+        ("leaves-of-half-a-hash", Row::Leaves(0), [1; 48].to_vec()),
+    ];
+    let all = [("good", good), ("malformed", bad)];
+    for (verdict, rows) in all {
+        for (name, row, value) in rows {
+            let mut e = Encoder::new();
+            e.bytes(&row.encode()).bytes(&value);
+            let mut reader = Reader::new(Principal::from_bytes([5; 32]), log);
+            let taken = reader.take(&row.encode(), &value);
+            lines.add("value", name, verdict, &e.finish(), taken);
+        }
     }
 }

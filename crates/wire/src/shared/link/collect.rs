@@ -7,7 +7,7 @@ use trust::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
 use trust::shared::entry::MAX_OPS_BYTES;
 use trust::{Handle, Record, Reject};
 
-use crate::shared::answer::{decode_bodies, decode_have, decode_policies};
+use crate::shared::answer::{decode_bodies, decode_checkpoints, decode_have, decode_policies};
 use crate::shared::delivery::decode_leaves;
 use crate::shared::{MAX_LETTER_BYTES, MAX_PART_BYTES, SentLeaf, kind};
 
@@ -31,6 +31,7 @@ pub(super) enum Expect {
     Have(usize),
     Policies,
     Letter,
+    Checkpoints,
 }
 
 /// A whole answer.
@@ -43,6 +44,7 @@ pub(super) enum Answer {
     Have(Vec<bool>),
     Policies(Vec<Bytes>),
     Letter(Option<Bytes>),
+    Checkpoints(Vec<Bytes>),
 }
 
 /// The messages of an answer so far.
@@ -69,7 +71,9 @@ impl Collect {
     pub(super) fn new(expect: Expect) -> Collect {
         let (allowance, missing) = match &expect {
             Expect::Done => (0, HashSet::new()),
-            Expect::Leaves { .. } | Expect::Policies => (MAX_PART_BYTES, HashSet::new()),
+            Expect::Leaves { .. } | Expect::Policies | Expect::Checkpoints => {
+                (MAX_PART_BYTES, HashSet::new())
+            }
             Expect::Bodies(wanted) => (wanted.len().saturating_mul(BODY_BYTES), HashSet::new()),
             Expect::Records(wanted) => (
                 wanted.len().saturating_mul(MAX_RECORD_BYTES),
@@ -106,6 +110,7 @@ impl Collect {
             (Expect::Records(_), kind::RECORDS) => body_bytes >= RECORD_HEADER_BYTES,
             (Expect::Have(count), kind::HAVE) => body_bytes == count.div_ceil(8),
             (Expect::Policies, kind::POLICIES_PART) => true,
+            (Expect::Checkpoints, kind::CHECKPOINTS_PART) => true,
             (Expect::Letter, kind::LETTER) => body_bytes > 0,
             _ => false,
         };
@@ -137,6 +142,9 @@ impl Collect {
             }
             (Expect::Policies, _) => {
                 return decode_policies(&body).map(|all| Some(Answer::Policies(all)));
+            }
+            (Expect::Checkpoints, _) => {
+                return decode_checkpoints(&body).map(|all| Some(Answer::Checkpoints(all)));
             }
             (Expect::Letter, kind::LETTER) => {
                 let letter = Bytes::copy_from_slice(&body);

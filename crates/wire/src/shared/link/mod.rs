@@ -364,6 +364,31 @@ impl Link {
         }
     }
 
+    /// Gives the server a checkpoint to keep: a note, and a signed statement about its log. Durable when this returns.
+    ///
+    /// # Errors
+    /// [`LinkError`]; refused with [`NO_CHECKPOINT`](super::NO_CHECKPOINT) when no checkpointer signed it.
+    pub async fn post_checkpoint(&self, posted: Bytes) -> Result<(), LinkError> {
+        let request = Request::Checkpoint(posted);
+        self.call(Expect::Done, UNIT_BYTES, &request).await?;
+        Ok(())
+    }
+
+    /// The checkpoints that the server keeps, as they were posted. Not verified.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn checkpoints(&self) -> Result<Vec<Bytes>, LinkError> {
+        let held = super::MAX_PART_BYTES;
+        match self
+            .call(Expect::Checkpoints, held, &Request::Checkpoints)
+            .await?
+        {
+            Answer::Checkpoints(all) => Ok(all),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// Puts a message into a mailbox. The same message again has no effect.
     ///
     /// # Errors

@@ -104,6 +104,8 @@ pub fn every() -> Vec<Request> {
             wait_ms: MAX_TAKE_MS,
         },
         Request::Ping,
+        Request::Checkpoint(Bytes::from_static(b"posted")),
+        Request::Checkpoints,
     ]
 }
 

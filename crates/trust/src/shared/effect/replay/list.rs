@@ -96,11 +96,19 @@ impl Replay {
             Key::Entry(of, name) if of == directory => Some((name, versions)),
             _ => None,
         });
-        keys.take_while(|(name, _)| last.is_none_or(|last| *name <= last))
+        let keys = keys
+            .take_while(|(name, _)| last.is_none_or(|last| *name <= last))
             .filter(|(_, versions)| versions.first().is_some_and(|first| first.op < before))
             .map(|(name, _)| name.clone())
-            .take(most.saturating_add(1))
-            .collect()
+            .take(most.saturating_add(1));
+        let within = |name: &&Name| last.is_none_or(|last| *name <= last);
+        let based = self.base.names(directory, after).take_while(within);
+        let mut names: BTreeSet<Name> = based.take(most.saturating_add(1)).cloned().collect();
+        names.extend(keys);
+        while names.len() > most.saturating_add(1) {
+            names.pop_last();
+        }
+        names
     }
 
     /// Puts the values of names that entries name over those of the fold, until there are enough.

@@ -1,6 +1,7 @@
 //! Keeps the outline of every entry, and evaluates only what a question depends on. Relies on `judge` for each op;
 //! `view` finds the values before an op, `work` evaluates what they depend on, `list` lists directories, `queue` tells who
-//! waits for a lock, `rests` says which entries a value rests on, `forget` drops what is folded.
+//! waits for a lock, `rests` says which entries a value rests on, `forget` drops what is folded, `checkpoint` gives the
+//! state as rows and begins with one.
 //!
 //! The value of a key at a position is what the last op before it that names the key and has effect made of it, or
 //! what the last fold says. So evaluation reads the bodies of entries that name the key, and of those that name the
@@ -8,11 +9,11 @@
 //! the time is proportional to the guards and changes of the ops that a question depends on, however they refer to
 //! one another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::judge::is_permitted;
-use super::{Blocks, Bodies, Lock, Stop, Values, Volume, answer};
+use super::{Blocks, Bodies, Lock, Missing, Stop, Values, Volume, answer};
 use crate::shared::fold::{Changes, first_root_directory};
 use crate::shared::itable::{Fold, Known};
 use crate::shared::key::Key;
@@ -22,6 +23,8 @@ use crate::shared::outline::Outline;
 use crate::shared::principal::{Device, FileId, Name, Principal, Target};
 use crate::tree::inode::Inode;
 
+mod checkpoint;
+mod chunks;
 mod forget;
 mod list;
 mod queue;
@@ -30,6 +33,8 @@ mod rows;
 mod view;
 mod work;
 
+pub use checkpoint::{Base, Page};
+use forget::Settling;
 pub use list::Names;
 pub use queue::Queue;
 use queue::Queues;
@@ -149,7 +154,7 @@ struct Step {
     sum: Option<i64>,
 }
 
-/// The outlines of a log since the last folds, and what is known of their ops.
+/// The outlines of a log from some position on, what is left of those before it, and what is known of their ops.
 #[derive(Debug, Clone)]
 pub struct Replay {
     volume: Volume,
@@ -165,6 +170,9 @@ pub struct Replay {
     old_folds: BTreeMap<Principal, Fold>,
     old_locks: BTreeMap<FileId, Lock>,
     queues: Queues,
+    /// What changed since the last folds, before the first entry that was added.
+    base: Base,
+    settling: Option<Settling>,
     steps: u64,
 }
 
@@ -182,6 +190,8 @@ impl Replay {
             old_folds: BTreeMap::new(),
             old_locks: BTreeMap::new(),
             queues: Queues::new(),
+            base: Base::default(),
+            settling: None,
             steps: 0,
         }
     }
@@ -365,7 +375,7 @@ impl Replay {
         let next = self.rows.get(index.saturating_add(1));
         let end = next.map_or(self.kept_ops(), |next| next.first_op as usize);
         let found = (row.first_op as usize).saturating_add(op);
-        if row.written.position != position || found >= end {
+        if row.written.position != position || found >= end || position < self.from {
             return Err(Stop::NoPosition);
         }
         self.work(Task::Op(found as u32), from)?;
@@ -390,24 +400,27 @@ impl Replay {
             let root = Arc::new(first_root_directory());
             changes.inodes.insert(self.volume.root.number, Some(root));
         }
+        let mut missing = Missing::default();
         for key in self.changed(Key::Inode(first), principal, since, at) {
-            if let Key::Inode(file) = key {
-                let inode = self.inode(at, &file, from)?;
+            let Key::Inode(file) = key else { continue };
+            if let Some(inode) = missing.unless(self.inode(at, &file, from))? {
                 changes.inodes.insert(file.number, inode);
             }
         }
         for key in self.changed(Key::Entry(first, Name::lowest()), principal, since, at) {
-            if let Key::Entry(directory, name) = key {
-                let target = self.entry(at, &directory, &name, from)?;
+            let Key::Entry(directory, name) = key else {
+                continue;
+            };
+            if let Some(target) = missing.unless(self.entry(at, &directory, &name, from))? {
                 let names = changes.entries.entry(directory.number).or_default();
                 names.insert(name, target);
             }
         }
-        Ok(changes)
+        missing.or(changes)
     }
 
     /// The keys of one kind and one principal that entries from `since` on and before `at` name.
-    fn changed(&self, first: Key, principal: Principal, since: u64, at: u64) -> Vec<Key> {
+    fn changed(&self, first: Key, principal: Principal, since: u64, at: u64) -> BTreeSet<Key> {
         let named = |versions: &Vec<Version>| {
             let positions = versions.iter().filter_map(|version| self.row(version.op));
             let mut positions = positions.map(|row| row.written.position);
@@ -415,11 +428,13 @@ impl Replay {
         };
         let keys = self.keys.range(&first..);
         let kind = std::mem::discriminant(&first);
-        keys.take_while(|(key, _)| std::mem::discriminant(*key) == kind)
+        let keys = keys
+            .take_while(|(key, _)| std::mem::discriminant(*key) == kind)
             .take_while(|(key, _)| key.principals().next() == Some(principal))
             .filter(|(_, versions)| named(versions))
-            .map(|(key, _)| key.clone())
-            .collect()
+            .map(|(key, _)| key.clone());
+        let before = self.base.changed(&first, principal, since);
+        keys.chain(before).collect()
     }
 
     /// Asks for a value, and works until it is known.

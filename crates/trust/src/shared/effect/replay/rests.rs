@@ -132,7 +132,8 @@ impl Replay {
         mut waiting: BTreeSet<u32>,
         stored: &S,
     ) -> Result<Vec<(u64, Device)>, Stop> {
-        let first = self.first_op_at(since);
+        // What came before the first position was attested when it was forgotten.
+        let first = self.first_op_at(since.max(self.from));
         let (mut seen, mut ops) = (Seen::new(), HashSet::new());
         let (mut entries, mut missing) = (BTreeSet::new(), Missing::default());
         loop {

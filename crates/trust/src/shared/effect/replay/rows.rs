@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::chunks::Chunks;
 use crate::shared::outcome::{Outcome, Written};
 use crate::shared::principal::Device;
 
@@ -33,17 +34,10 @@ const WIDE: u16 = u16::MAX;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rows {
     base: u64,
-    rows: Vec<Packed>,
+    rows: Chunks<Packed>,
     /// Entries whose parts are too far from one another, by position.
     wide: BTreeMap<u64, Written>,
-    outcomes: Vec<Option<Outcome>>,
-}
-
-/// Makes room for one more without doubling what is there: memory is bounded by what is kept.
-fn grow<T>(list: &mut Vec<T>) {
-    if list.len() == list.capacity() {
-        list.reserve_exact((list.len() / 8).max(16));
-    }
+    outcomes: Chunks<Option<Outcome>>,
 }
 
 impl Rows {
@@ -72,7 +66,6 @@ impl Rows {
         if seen == WIDE {
             self.wide.insert(written.position, *written);
         }
-        grow(&mut self.rows);
         self.rows.push(Packed {
             position,
             device: written.device.0,
@@ -85,7 +78,6 @@ impl Rows {
 
     /// Adds an op of the last entry.
     pub(super) fn push_op(&mut self, outcome: Option<Outcome>) {
-        grow(&mut self.outcomes);
         self.outcomes.push(outcome);
     }
 
@@ -144,25 +136,66 @@ impl Rows {
         }
     }
 
-    /// Forgets the ops before one that begins an entry, and their entries.
-    pub(super) fn drop_before(&mut self, cut: u32) {
-        let rows = self.rows.partition_point(|row| row.first_op < cut);
-        self.rows.drain(..rows);
-        self.rows.shrink_to(self.rows.len() / 8 * 9);
-        let ops = (cut as usize).min(self.outcomes.len());
-        self.outcomes.drain(..ops);
-        self.outcomes.shrink_to(self.outcomes.len() / 8 * 9);
-        let base = match self.rows.first() {
-            Some(first) => self.base.saturating_add(first.position.into()),
-            None => self.base,
-        };
-        self.wide = self.wide.split_off(&base);
-        let moved = base.saturating_sub(self.base) as u32;
-        for row in &mut self.rows {
-            row.position = row.position.saturating_sub(moved);
-            row.first_op = row.first_op.saturating_sub(cut);
+    /// Forgets the entries before an op that begins one, but for those that have one of the ops `stay`, which are
+    /// ascending.
+    pub(super) fn keep(&mut self, cut: u32, stay: &[u32]) -> Moved {
+        let mut moved = Vec::new();
+        let (mut rows, mut ops) = (0, 0_usize);
+        for index in 0..self.rows.len() {
+            let Some(mut row) = self.rows.get(index).copied() else {
+                break;
+            };
+            let next = self.rows.get(index.saturating_add(1));
+            let end = next.map_or(self.outcomes.len(), |next| next.first_op as usize);
+            let first = row.first_op as usize;
+            let wanted = stay.partition_point(|op| (*op as usize) < first);
+            let stays = stay.get(wanted).is_some_and(|op| (*op as usize) < end);
+            if row.first_op < cut && !stays {
+                continue;
+            }
+            moved.push((row.first_op, ops as u32));
+            row.first_op = ops as u32;
+            self.rows.set(rows, row);
+            rows += 1;
+            for op in first..end {
+                let outcome = self.outcomes.get(op).copied().flatten();
+                self.outcomes.set(ops, outcome);
+                ops += 1;
+            }
         }
-        self.base = base;
+        self.rows.truncate(rows);
+        self.outcomes.truncate(ops);
+        self.rebase();
+        Moved(moved)
+    }
+
+    /// Counts positions from the first entry that is left.
+    fn rebase(&mut self) {
+        let first = self.rows.get(0).map_or(0, |first| first.position);
+        for row in self.rows.iter_mut() {
+            row.position = row.position.saturating_sub(first);
+        }
+        self.base = self.base.saturating_add(first.into());
+        let (base, rows) = (self.base, &self.rows);
+        self.wide.retain(|position, _| {
+            let behind = position.checked_sub(base);
+            let behind = behind.and_then(|behind| u32::try_from(behind).ok());
+            behind.is_some_and(|behind| rows.has(&behind, |row| row.position))
+        });
+    }
+}
+
+/// Where ops are after others were forgotten: old and new number of the first op of each entry that is left.
+pub(super) struct Moved(Vec<(u32, u32)>);
+
+impl Moved {
+    /// The new number of an op of an entry that is left.
+    pub(super) fn of(&self, op: u32) -> u32 {
+        let after = self.0.partition_point(|(old, _)| *old <= op);
+        let entry = after.checked_sub(1).and_then(|entry| self.0.get(entry));
+        entry.map_or(op, |(old, new)| {
+            op.saturating_sub(*old).saturating_add(*new)
+        })
     }
 }
 
@@ -205,7 +238,8 @@ mod tests {
             .collect();
         assert_eq!(of, [1, 9, 9, 10, 10, 10]);
         rows.set_outcome(3, Outcome::Effect);
-        rows.drop_before(1);
+        let moved = rows.keep(1, &[]);
+        assert_eq!([moved.of(1), moved.of(3)], [0, 2]);
         assert_eq!((rows.rows.len(), rows.ops()), (2, 5));
         assert_eq!(rows.get(0).map(|row| row.written), Some(all[2]));
         assert_eq!(
@@ -218,6 +252,33 @@ mod tests {
     }
 
     #[test]
+    fn entry_stays_with_all_of_its_ops_when_one_is_needed() {
+        let mut rows = Rows::default();
+        for number in 0..5 {
+            let position = 100 + 10 * number;
+            // The third one is wide.
+            let seen = if number == 2 { 1 } else { position };
+            assert!(rows.push(&written(position, seen, 0)));
+            (0..3).for_each(|op| rows.push_op((op == 1).then_some(Outcome::Effect)));
+        }
+        let moved = rows.keep(12, &[4, 8]);
+        let left: Vec<u64> = (0..9)
+            .filter_map(|at| Some(rows.get(at)?.written.position))
+            .collect();
+        assert_eq!(left, [110, 120, 140]);
+        assert_eq!(rows.get(1).map(|row| row.written.seen), Some(1));
+        assert_eq!([3, 4, 8, 12, 14].map(|op| moved.of(op)), [0, 1, 5, 6, 8]);
+        let known: Vec<u32> = (0..9).filter(|op| rows.outcome(*op).is_some()).collect();
+        assert_eq!(known, [1, 4, 7]);
+        assert_eq!((rows.before(115), rows.first_op_at(121)), (1, 6));
+        // Then everything.
+        rows.keep(9, &[]);
+        assert_eq!((rows.rows.len(), rows.ops(), rows.wide.len()), (0, 0, 0));
+        assert!(rows.push(&written(200, 200, 200)));
+        assert_eq!(rows.get(0).map(|row| row.written.position), Some(200));
+    }
+
+    #[test]
     fn entry_takes_little_memory() {
         assert_eq!(size_of::<Packed>(), 16);
         assert!(size_of::<Option<Outcome>>() <= 2);
@@ -226,7 +287,8 @@ mod tests {
             rows.push(&written(position, position, position));
             rows.push_op(None);
         }
-        assert!(rows.rows.capacity() < 113_000 && rows.outcomes.capacity() < 113_000);
+        assert!(rows.rows.capacity_bytes() < 16 * 105_000);
+        assert!(rows.outcomes.capacity_bytes() < 2 * 105_000);
         assert!(rows.wide.is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::checkpoint::Kept;
 use super::{Last, Made, Replay, Sources, Task, Version};
 use crate::error::Reject;
 use crate::shared::change::Change;
@@ -13,10 +14,13 @@ use crate::shared::key::Key;
 use crate::shared::principal::{FileId, Name, Principal, Target};
 use crate::tree::inode::Inode;
 
+/// What a key had after a position, and the position.
+type Since<T> = Option<(u64, T)>;
+
 /// The values before the op `before`.
 pub(super) struct View<'a, S> {
-    replay: &'a Replay,
-    before: u32,
+    pub(super) replay: &'a Replay,
+    pub(super) before: u32,
     from: Sources<'a, S>,
     pub tables: Tables<'a, S>,
     pub tasks: Vec<Task>,
@@ -38,7 +42,7 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
 
     /// The last version of a key that counts, if it lies at or after a position. Versions before that are not looked
     /// at: what they depend on may be all that came before.
-    fn version(&mut self, key: &Key, since: u64) -> Known<Option<Version>> {
+    pub fn version(&mut self, key: &Key, since: u64) -> Known<Option<Version>> {
         let Some(versions) = self.replay.keys.get(key) else {
             return Known::Is(None);
         };
@@ -79,7 +83,7 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
         })
     }
 
-    fn position(&self, op: u32) -> u64 {
+    pub(super) fn position(&self, op: u32) -> u64 {
         self.replay.row(op).map_or(0, |row| row.written.position)
     }
 
@@ -108,6 +112,51 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
         }
     }
 
+    /// The last fold of a file's principal, and what the last change since then made of the file's inode, with its
+    /// position.
+    pub(super) fn inode_since(&mut self, file: &FileId) -> Known<(Option<Fold>, Since<Kept>)> {
+        let key = Key::Inode(*file);
+        let since = self.since_fold(&file.principal, &key);
+        since.then(|(fold, version)| {
+            let Some(version) = version else {
+                let upto = fold.map_or(0, |fold| fold.upto);
+                return Known::Is((fold, self.replay.base.inode(file, upto)));
+            };
+            let at = self.position(version.op);
+            if version.made() == Made::Gone {
+                return Known::Is((fold, Some((at, Kept::Gone))));
+            }
+            self.change(version.op, &key).map(|change| match change {
+                Some(Change::Set { inode, .. }) => (fold, Some((at, Kept::Here(inode)))),
+                _ => (fold, Some((at, Kept::Gone))),
+            })
+        })
+    }
+
+    /// As [`View::inode_since`], of a name.
+    pub(super) fn entry_since(
+        &mut self,
+        directory: &FileId,
+        name: &Name,
+    ) -> Known<(Option<Fold>, Since<Option<Target>>)> {
+        let key = Key::Entry(*directory, name.clone());
+        let since = self.since_fold(&directory.principal, &key);
+        since.then(|(fold, version)| {
+            let Some(version) = version else {
+                let upto = fold.map_or(0, |fold| fold.upto);
+                return Known::Is((fold, self.replay.base.entry(directory, name, upto)));
+            };
+            let at = self.position(version.op);
+            if version.made() == Made::Gone {
+                return Known::Is((fold, Some((at, None))));
+            }
+            self.change(version.op, &key).map(|change| match change {
+                Some(Change::Link { target, .. }) => (fold, Some((at, Some(target)))),
+                _ => (fold, Some((at, None))),
+            })
+        })
+    }
+
     /// Entries of a directory: those of the fold, and those that ops after it added.
     fn entries_since(&mut self, directory: &FileId, fold: Option<Fold>) -> Known<i64> {
         let upto = fold.map_or(0, |fold| fold.upto);
@@ -121,6 +170,7 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
             (_, _, Known::Damaged(why)) => Known::Damaged(why),
             (Known::Is(all), Known::Is(folded), Known::Is(map)) => {
                 let before = map.map_or(0, |map| i64::try_from(map.entries).unwrap_or(i64::MAX));
+                let before = before.saturating_add(self.replay.base.added(directory, upto));
                 Known::Is(before.saturating_add(all.saturating_sub(folded)))
             }
             _ => Known::NotYet,
@@ -128,7 +178,7 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
     }
 
     /// Entries that the first `steps` ops on the directory added.
-    fn added(&mut self, directory: &FileId, steps: usize) -> Known<i64> {
+    pub(super) fn added(&mut self, directory: &FileId, steps: usize) -> Known<i64> {
         let Some(index) = steps.checked_sub(1) else {
             return Known::Is(0);
         };
@@ -146,14 +196,13 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
 
 impl<S: Blocks + Bodies> Values for View<'_, S> {
     fn inode(&mut self, file: &FileId) -> Known<Option<Arc<Inode>>> {
-        let key = Key::Inode(*file);
-        let since = self.since_fold(&file.principal, &key);
-        since.then(|(fold, version)| match version {
-            Some(version) if version.made() == Made::Gone => Known::Is(None),
-            Some(version) => self.change(version.op, &key).map(|change| match change {
-                Some(Change::Set { inode, .. }) => Some(inode),
-                _ => None,
-            }),
+        self.inode_since(file).then(|(fold, since)| match since {
+            Some((_, Kept::Gone)) => Known::Is(None),
+            Some((_, Kept::Here(inode))) => Known::Is(Some(inode)),
+            Some((_, Kept::Block(handle))) => {
+                let found = self.tables.inode_block(handle);
+                found.map(|inode| Some(Arc::new(without_entries(inode))))
+            }
             None => {
                 let volume = &self.replay.volume;
                 let found = folded_inode(&mut self.tables, volume, fold.as_ref(), file);
@@ -163,14 +212,9 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
     }
 
     fn entry(&mut self, directory: &FileId, name: &Name) -> Known<Option<Target>> {
-        let key = Key::Entry(*directory, name.clone());
-        let since = self.since_fold(&directory.principal, &key);
-        since.then(|(fold, version)| match version {
-            Some(version) if version.made() == Made::Gone => Known::Is(None),
-            Some(version) => self.change(version.op, &key).map(|change| match change {
-                Some(Change::Link { target, .. }) => Some(target),
-                _ => None,
-            }),
+        let since = self.entry_since(directory, name);
+        since.then(|(fold, since)| match since {
+            Some((_, target)) => Known::Is(target),
             None => folded_entry(&mut self.tables, fold.as_ref(), directory, name),
         })
     }

@@ -1,0 +1,66 @@
+//! `bulla share beacon`: this machine requires that a device writes again and again (decision 0053).
+
+use ::share::client::ClientError;
+use ::share::files::{Answer, Call};
+use serde_json::json;
+use trust::shared::device::DeviceKey;
+
+use crate::args::ShareBeacon;
+use crate::config::Config;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Done, Output, fields};
+use crate::sharing::members::Membership;
+use crate::sharing::session::{Shared, defect};
+use crate::units;
+
+/// Keeps in the home that a device is a beacon, or that it is none any more.
+pub fn run(args: &ShareBeacon, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let shared = Shared::open(config, &args.volume, &args.waiting)?;
+    let home = shared.home().clone();
+    let set = shared.run(async {
+        let members = known_members(&shared).await?;
+        let member = members.device(&args.device)?;
+        if member.key == DeviceKey::from(home.device()) && !args.none {
+            let error = "a device cannot be its own beacon";
+            let hint = "name another device; it runs `bulla share run VOLUME --beacon INTERVAL --write FILE`";
+            return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+        }
+        let within = args.within.filter(|_| !args.none);
+        home.set_beacon(member.key, within)?;
+        shared.client().beacons_changed(shared.until()).await?;
+        Ok((member, within))
+    });
+    let (member, within) = shared.close(set, output)?;
+    if !output.json() {
+        let number = member.device.0;
+        output.raw(format!("device {number} of ").as_bytes())?;
+        output.name(member.user.as_bytes())?;
+        let what = match within {
+            Some(within) => format!(" must write every {}\n", units::span(within)),
+            None => " may be silent\n".to_owned(),
+        };
+        output.raw(what.as_bytes())?;
+    }
+    Ok(Done::ok(fields(json!({
+        "volume": home.volume().to_string(),
+        "name": home.name(),
+        "device": member.device.0,
+        "key": member.key.to_string(),
+        "within_ms": within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX)),
+    }))))
+}
+
+/// The members, as far as this device knows them while a beacon is silent.
+pub async fn known_members(shared: &Shared) -> Outcome<Membership> {
+    let client = shared.client();
+    let asked = match client.call(Call::Members, shared.until()).await {
+        Err(ClientError::Overdue { .. } | ClientError::Stopped(_)) => {
+            client.look(Call::Members, shared.until()).await
+        }
+        asked => asked,
+    };
+    match asked?.answer {
+        Answer::Members(roll) => Ok(Membership::of(roll)),
+        _ => Err(defect()),
+    }
+}

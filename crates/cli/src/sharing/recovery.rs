@@ -1,0 +1,172 @@
+//! Going over to the log that the owners let stand after a fork, as every command does it: what the owners have signed is
+//! authority, so a device follows when its server shows it, and says so.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ::share::client::{Client, ClientError, GivenBack, Options, Phase, Stopped};
+use ::share::home::{self, Followed, Home};
+use serde_json::{Map, Value, json};
+use trust::statement::Signed;
+
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Output, fields};
+use crate::text;
+
+/// How long a device that has proof against its server waits for it to show what the owners have signed.
+const ASK: Duration = Duration::from_secs(3);
+
+/// What became of a device while it was opened.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// It went over to this epoch.
+    pub epoch: Option<u64>,
+    /// What came back.
+    pub given: Option<GivenBack>,
+    /// Why not everything came back yet.
+    failed: Option<String>,
+}
+
+/// Starts the engine of a home, and waits for it. If the owners have begun the log again, the device goes over, and what
+/// it alone has comes back.
+pub async fn open(
+    home: &Home,
+    until: Instant,
+    patience: Duration,
+    wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
+) -> Outcome<(Client, Recovered)> {
+    let mut recovered = Recovered::default();
+    loop {
+        let client = Client::start(home, Options::default(), until).await?;
+        let opened = wait(&client, until).await;
+        let convicted = matches!(
+            client.view().phase,
+            Phase::Stopped(Stopped::Convicted { .. })
+        );
+        let more = match client.offered() {
+            None if convicted => ::share::client::offered(home, ASK).await,
+            more => more,
+        };
+        let Some(more) = more else {
+            opened?;
+            if client.owes() && matches!(client.view().phase, Phase::Running) {
+                match client.give_back(patience).await {
+                    Ok(given) => recovered.given = Some(given),
+                    Err(error) => recovered.failed = Some(error.to_string()),
+                }
+            }
+            return Ok((client, recovered));
+        };
+        client.close(until).await?;
+        if let Followed::Epoch(epoch) = follow(home, more, until).await? {
+            recovered.epoch = Some(epoch);
+        }
+        if Instant::now() >= until {
+            return Err(ClientError::GoneOver.into());
+        }
+    }
+}
+
+/// Takes policies that the server has shown. Another process may have been faster.
+pub async fn follow(home: &Home, more: Vec<Signed>, until: Instant) -> Outcome<Followed> {
+    let home = home.clone();
+    let following = tokio::task::spawn_blocking(move || {
+        let mut policies = home.signed_policies()?;
+        let known: Vec<_> = policies.iter().map(Signed::hash).collect();
+        policies.extend(
+            more.into_iter()
+                .filter(|more| !known.contains(&more.hash())),
+        );
+        home.follow(&policies, until)
+    });
+    Ok(following.await.map_err(|_| ClientError::Closed)??)
+}
+
+/// Tells the log of a daemon what came back.
+pub fn log(given: &GivenBack) {
+    tracing::warn!(
+        entries = given.entries,
+        copies = given.copies.len(),
+        lacking = given.lacking.len(),
+        others = given.others,
+        "the log that stands after the fork does not have all entries of this device; copies are back"
+    );
+}
+
+impl Recovered {
+    /// Tells people what happened.
+    pub fn tell(&self, output: &mut Output) {
+        if self.epoch.is_some() {
+            output.warn(
+                "the owners of this volume have begun its log again after a fork; this device goes on there",
+            );
+        }
+        if let Some(why) = &self.failed {
+            output.warn(&format!(
+                "what this device alone has did not come back yet: {why}. The next command tries again"
+            ));
+        }
+        let Some(given) = self.given.as_ref().filter(|given| given.entries > 0) else {
+            return;
+        };
+        output.warn(&format!(
+            "the log that stands does not have {} of this device",
+            entries(given.entries)
+        ));
+        for copy in &given.copies {
+            let name = text::printable(copy.copy.as_bytes());
+            let place = match copy.in_root {
+                true => ", in the root directory, because its own is gone",
+                false => "",
+            };
+            output.warn(&format!("it is here again as `{name}`{place}"));
+        }
+        for (name, why) in &given.lacking {
+            let name = text::printable(name.as_bytes());
+            output.warn(&format!("`{name}` is lost: {why}"));
+        }
+        if given.others > 0 {
+            output.warn(&format!(
+                "{} beside (moves, removals, decisions about members) did not come back: repeat what you still want",
+                match given.others {
+                    1 => "1 change".to_owned(),
+                    count => format!("{count} changes"),
+                }
+            ));
+        }
+    }
+
+    /// The same for the result record.
+    pub fn fields(&self) -> Map<String, Value> {
+        let given = self.given.clone().unwrap_or_default();
+        fields(json!({
+            "lost_entries": given.entries,
+            "copies": given.copies.len(),
+            "lacking": given.lacking.len(),
+            "others": given.others,
+        }))
+    }
+}
+
+fn entries(count: u64) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        count => format!("{count} entries"),
+    }
+}
+
+/// Reads a file of rules: that of `share recover`, or the genesis policy of `share init`.
+pub fn read(path: &Path) -> Outcome<Vec<Signed>> {
+    let shown = path.display();
+    let failed = |e: std::io::Error| Failure::io(format!("cannot read {shown}"), &e);
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    let limit = home::MAX_RULES_BYTES.saturating_add(1);
+    file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
+    home::decode_rules(&bytes).map_err(|why| {
+        let error = format!("{shown} has no rules of a shared volume");
+        Failure::of(Kind::BadGenesis, error, &why)
+    })
+}

@@ -1,0 +1,229 @@
+//! After a fork, with real processes: the owner lets one log stand, the server accepts it, and all devices go on. What a
+//! device alone had comes back as copies.
+
+use std::path::PathBuf;
+
+use crate::shared_forks::{compared, forked, kind, put, read};
+use crate::shared_lab::{Orderer, joined};
+use crate::support::Home;
+
+/// The names in the root directory.
+fn names(home: &Home) -> Vec<String> {
+    let listed = home.run(&["ls", "notes"]).ends(0).out;
+    listed.lines().map(str::to_owned).collect()
+}
+
+fn path(path: PathBuf) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+/// The owner lets ada's log stand, and writes the rules.
+fn recovered(ada: &Home, flags: &[&str]) -> String {
+    let args = [
+        "--json",
+        "share",
+        "recover",
+        "notes",
+        "--owner-key",
+        "owner",
+        "--out",
+        "rules",
+    ];
+    let told = ada.run(&[&args, flags].concat()).ends(0);
+    assert_eq!(told.field("epoch"), 1);
+    path(ada.path("rules"))
+}
+
+/// The server goes on with the directory `repo` and these rules.
+fn accepted(orderer: &mut Orderer, rules: &str) {
+    orderer.stop();
+    orderer.start_with(&["--accept", rules]);
+}
+
+/// The conflict copies among the names.
+fn copies(home: &Home) -> Vec<String> {
+    let copy = |name: &String| name.contains("(conflict device 1 ");
+    names(home).into_iter().filter(copy).collect()
+}
+
+#[test]
+fn after_a_fork_both_devices_go_on_and_nothing_is_lost() {
+    let (mut orderer, ada, laptop) = forked();
+    laptop.run(&["mkdir", "notes", "trips"]).ends(0);
+    std::fs::write(laptop.path("map"), "north is up\n").unwrap();
+    laptop.run(&["put", "map", "notes", "trips"]).ends(0);
+    compared(&ada, &laptop);
+    let refused = laptop.run(&["--json", "put", "x", "notes"]).ends(22);
+    assert_eq!(kind(&refused), "fork");
+    let rules = recovered(&ada, &[]);
+    let told = ada
+        .run(&["--json", "ls", "notes", "--deadline", "3s"])
+        .ends(30);
+    assert!(told.err.contains("not accepted"), "{}", told.err);
+    accepted(&mut orderer, &rules);
+    put(&ada, "after", "we go on\n");
+    // The laptop has proof against its server, and goes over as soon as the server shows what the owner has signed.
+    let told = laptop.run(&["cat", "notes", "after"]).ends(0);
+    assert_eq!(told.out, "we go on\n");
+    assert!(
+        told.err.contains("plan (conflict device 1 "),
+        "{}",
+        told.err
+    );
+    for home in [&ada, &laptop] {
+        assert_eq!(read(home, "plan"), "the ferry goes at nine\n");
+        let copies = copies(home);
+        let beginnings = ["plan (", "x (", "y (", "z ("];
+        for (copy, beginning) in copies.iter().zip(beginnings) {
+            assert!(copy.starts_with(beginning), "{copies:?}");
+        }
+        assert_eq!(copies.len(), beginnings.len(), "{copies:?}");
+        assert_eq!(read(home, &copies[0]), "the ferry goes at ten\n");
+        let trips = home.run(&["ls", "notes", "trips"]).ends(0).out;
+        assert!(trips.starts_with("map (conflict device 1 "), "{trips}");
+        let status = home.run(&["--json", "share", "status", "notes"]).ends(0);
+        assert_eq!(status.field("differing"), 0);
+    }
+    put(&laptop, "again", "we too\n");
+    assert_eq!(read(&ada, "again"), "we too\n");
+    // A newcomer has the whole history.
+    let phone = joined(&ada, "ada");
+    assert_eq!(read(&phone, "before"), "both know this\n");
+    assert_eq!(names(&phone), names(&ada));
+}
+
+#[test]
+fn device_without_proof_goes_over_by_itself_and_work_comes_back_once() {
+    let (mut orderer, ada, laptop) = forked();
+    // Its blocks are in the directory of the other branch only.
+    std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
+    laptop.run(&["put", "long", "notes"]).ends(0);
+    let rules = recovered(&ada, &[]);
+    accepted(&mut orderer, &rules);
+    let told = laptop.run(&["cat", "notes", "plan"]).ends(0);
+    assert_eq!(told.out, "the ferry goes at nine\n");
+    assert!(told.err.contains("`long` is lost"), "{}", told.err);
+    assert_eq!(copies(&ada).len(), 1);
+    let told = laptop
+        .run(&["--json", "share", "follow", "notes", &rules])
+        .ends(0);
+    assert_eq!(
+        (told.field("epoch"), told.field("copies")),
+        (1.into(), 0.into())
+    );
+    assert_eq!(copies(&ada).len(), 1);
+}
+
+#[test]
+fn shorter_prefix_and_another_server_stand_if_the_owner_says_so() {
+    let (mut orderer, ada, laptop) = forked();
+    let size = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    let size = size.field("size").as_u64().unwrap();
+    put(&ada, "late", "too late\n");
+    let (mut other, key) = Orderer::new("127.0.0.1");
+    let at = size.to_string();
+    let location = other.location();
+    let flags = ["--at", &at, "--orderer", &key, "--server", &location];
+    let rules = recovered(&ada, &flags);
+    orderer.stop();
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .args([orderer.home.path("repo"), other.home.path("repo")])
+        .status();
+    assert!(copied.unwrap().success());
+    other.start_with(&["--accept", &rules]);
+    let told = ada.run(&["ls", "notes"]).ends(0);
+    assert!(
+        told.out.contains("late (conflict device 0 "),
+        "{}",
+        told.out
+    );
+    assert!(!told.out.lines().any(|name| name == "late"));
+    // The old server is gone, so nobody shows the laptop the rules but a file.
+    laptop.run(&["ls", "notes", "--deadline", "2s"]).ends(30);
+    let args = ["share", "follow", "notes", &rules, "--server", &location];
+    laptop.run(&args).ends(0);
+    assert_eq!(read(&laptop, "plan"), "the ferry goes at nine\n");
+    assert_eq!(names(&laptop), names(&ada));
+    // The server of the old epoch does not start with the rules of the new one.
+    let refused = orderer.home.run(&[
+        "serve",
+        "repo",
+        "--accept",
+        &rules,
+        "--orderer-key",
+        "key",
+        "--shared",
+        "127.0.0.1:0",
+    ]);
+    refused.ends(12);
+}
+
+#[test]
+fn rules_that_do_not_count_change_nothing() {
+    let (mut orderer, ada, laptop) = forked();
+    // Not the owner's key.
+    ada.run(&["key", "new", "--out", "stranger", "--no-passphrase"])
+        .ends(0);
+    let args = [
+        "share",
+        "recover",
+        "notes",
+        "--owner-key",
+        "stranger",
+        "--out",
+        "no",
+    ];
+    ada.run(&args).ends(12);
+    assert!(!ada.path("no").exists());
+    // More than the device has seen.
+    let args = [
+        "share",
+        "recover",
+        "notes",
+        "--owner-key",
+        "owner",
+        "--at",
+        "9999",
+        "--out",
+        "no",
+    ];
+    ada.run(&args).ends(10);
+    // The directory of the other branch does not have what stands.
+    let rules = recovered(&ada, &[]);
+    orderer.stop();
+    let serve = |directory: &str| {
+        let args = [
+            "serve",
+            directory,
+            "--accept",
+            &rules,
+            "--orderer-key",
+            "key",
+            "--shared",
+            "127.0.0.1:0",
+        ];
+        orderer.home.run(&args)
+    };
+    serve("other").ends(22);
+    serve("nothing").ends(22);
+    // A changed file.
+    let mut bytes = std::fs::read(&rules).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(laptop.path("changed"), bytes).unwrap();
+    laptop
+        .run(&["share", "follow", "notes", "changed"])
+        .ends(20);
+    // An old state of the rules changes nothing.
+    accepted(&mut orderer, &rules);
+    assert_eq!(read(&laptop, "plan"), "the ferry goes at nine\n");
+    let genesis = path(ada.path("genesis"));
+    let told = laptop
+        .run(&["--json", "share", "follow", "notes", &genesis])
+        .ends(0);
+    assert_eq!(told.field("epoch"), 1);
+    accepted(&mut orderer, &genesis);
+    assert_eq!(read(&ada, "plan"), "the ferry goes at nine\n");
+    assert_eq!(names(&laptop), names(&ada));
+}

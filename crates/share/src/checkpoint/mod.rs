@@ -1,0 +1,49 @@
+//! Checkpoints of a shared volume: how the state of a log becomes rows, how a device gets them, and what it starts from
+//! (docs/formats/shared.md, *Checkpoint*; decision 0058).
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `making` | the state of a ledger as a tree of rows, in steps |
+//! | `rows` | the rows of a checkpoint from a server |
+//! | `posted` | checkpoints as the server keeps them, with the note of their log; which of them a device may start from |
+//! | `start` | the file of a home that began with a checkpoint |
+//!
+//! Relies on [`trust::shared::checkpoint`] for the format. The client, [`crate::client`], does the input and output.
+
+mod making;
+mod posted;
+mod rows;
+mod start;
+
+use std::sync::Arc;
+
+use trust::shared::checkpoint::Parts;
+use trust::shared::genesis::Policies;
+use trust::shared::note::SignedNote;
+
+use crate::files::{Files, Shelf};
+use crate::ledger::Ledger;
+use crate::prefixes::Recent;
+use crate::roster::Product;
+use crate::rows::Rows;
+
+pub use making::{Making, Progress};
+pub use posted::{MAX_POSTED_BYTES, Posted, Trusted};
+pub use rows::{Level, MAX_ROWS, MAX_ROWS_BYTES};
+pub use start::{Start, StartError};
+
+/// A log with its members and files, as a checkpoint gives them. `note` names the log. Nothing is verified here.
+pub fn ledger(
+    policies: &Policies,
+    shelf: Arc<Shelf>,
+    parts: Parts,
+    note: SignedNote,
+) -> Ledger<Product, Files> {
+    let log = Recent::begin(&parts.window);
+    let mut authors = Rows::default();
+    for (device, author) in &parts.authors {
+        authors.insert(*device, *author);
+    }
+    let files = Files::begin(policies, shelf, note.note().log.size, parts);
+    Ledger::begin(log, authors, files, note)
+}

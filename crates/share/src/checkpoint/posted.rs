@@ -1,0 +1,140 @@
+//! Checkpoints as the server keeps them: the statement with its signatures, and the orderer's note of the same log. With
+//! the note, a log that does not continue the checkpoint convicts the orderer, as any other fork does.
+//!
+//! ```text
+//! posted = note [120] | signed statement
+//! ```
+
+use bytes::Bytes;
+use trust::Reject;
+use trust::encode::{Decoder, Encoder};
+use trust::history::LogPoint;
+use trust::key::PublicKey;
+use trust::shared::checkpoint::{Checkpoint, VerifiedCheckpoint};
+use trust::shared::genesis::Policies;
+use trust::shared::note::{NOTE_BYTES, SignedNote};
+use trust::signatures::Signatures;
+use trust::statement::{Job, Signed};
+
+/// Longest one: the statement, and a signature of each checkpointer.
+pub const MAX_POSTED_BYTES: usize = 8 << 10;
+
+/// A checkpoint, and the note of its log. Nothing is verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Posted {
+    /// The orderer's note.
+    pub note: SignedNote,
+    /// The statement with its signatures.
+    pub signed: Signed,
+}
+
+impl Posted {
+    /// The bytes.
+    pub fn encode(&self) -> Bytes {
+        let mut e = Encoder::new();
+        self.note.encode(&mut e);
+        e.raw(&self.signed.to_bytes());
+        e.finish().into()
+    }
+
+    /// Reads the bytes.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for anything but a note and a signed statement.
+    pub fn decode(bytes: &[u8]) -> Result<Posted, Reject> {
+        let mut d = Decoder::new(bytes, "posted checkpoint");
+        if bytes.len() > MAX_POSTED_BYTES {
+            return Err(d.bad("too long"));
+        }
+        let note = SignedNote::decode(&mut d)?;
+        let signed = bytes.get(NOTE_BYTES..).unwrap_or_default();
+        let signed = Signed::from_bytes_of(Job::Shared, signed)?;
+        Ok(Posted { note, signed })
+    }
+
+    /// What it says, if orderer and statement name the same log of the newest epoch. Nothing says yet who signed the
+    /// statement.
+    ///
+    /// # Errors
+    /// [`Reject`].
+    pub fn read(&self, policies: &Policies) -> Result<Checkpoint, Reject> {
+        let volume = policies.chain().volume();
+        let epoch = policies.newest_epoch();
+        let checkpoint: Checkpoint = self.signed.statement().read(volume)?;
+        self.note.verify(volume, &epoch.orderer)?;
+        let named = self.note.note().log;
+        if checkpoint.log != named || named.epoch != epoch.number {
+            return Err(Reject::Malformed {
+                what: "posted checkpoint",
+                why: "its note is of another log",
+            });
+        }
+        Ok(checkpoint)
+    }
+
+    /// The checkpointers of the newest policy that signed it.
+    pub fn signers(&self, policies: &Policies) -> Vec<PublicKey> {
+        let mut signatures = Signatures::default();
+        let mut made = |key: &&PublicKey| {
+            let own = trust::roles::Threshold::single(**key);
+            signatures.require(&self.signed, &own, "checkpoint").is_ok()
+        };
+        let keys = policies.roles().checkpointers.keys().iter();
+        keys.filter(|key| made(key)).copied().collect()
+    }
+}
+
+/// A checkpoint that a device may start from.
+#[derive(Debug, Clone)]
+pub struct Trusted {
+    /// As the server gave it.
+    pub posted: Posted,
+    /// What it says.
+    pub checkpoint: VerifiedCheckpoint,
+}
+
+impl Trusted {
+    /// Verifies a checkpoint for a device that trusts the policy's checkpointers, and a key of its own user. `begins`: the
+    /// prefix with which the log must begin, if the device knows one; what is beyond the checkpoint is seen to later.
+    ///
+    /// # Errors
+    /// [`Reject`].
+    pub fn verify(
+        posted: Posted,
+        policies: &Policies,
+        own: Option<&PublicKey>,
+    ) -> Result<Trusted, Reject> {
+        posted.read(policies)?;
+        let checkpoint = VerifiedCheckpoint::verify(
+            &posted.signed,
+            policies.chain().volume(),
+            &policies.roles().checkpointers,
+            own,
+            &mut Signatures::default(),
+        )?;
+        Ok(Trusted { posted, checkpoint })
+    }
+
+    /// The log.
+    pub fn log(&self) -> LogPoint {
+        self.checkpoint.checkpoint().log
+    }
+
+    /// Of what a server gives, those that may be started from, the longest log first.
+    pub fn choose(
+        posted: impl IntoIterator<Item = Posted>,
+        policies: &Policies,
+        own: Option<&PublicKey>,
+    ) -> Vec<Trusted> {
+        let verified = posted.into_iter();
+        let verified = verified.filter_map(|posted| {
+            let verified = Trusted::verify(posted, policies, own);
+            verified
+                .inspect_err(|why| tracing::debug!(%why, "a checkpoint is not used"))
+                .ok()
+        });
+        let mut all: Vec<Trusted> = verified.collect();
+        all.sort_by_key(|one| std::cmp::Reverse(one.log().size));
+        all
+    }
+}

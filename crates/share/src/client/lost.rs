@@ -1,0 +1,423 @@
+//! Work that a fork has taken: what this device wrote, and the log that stands does not have. It comes back as copies
+//! beside what stands, so that nothing is replaced and nothing runs again in silence (decision 0052).
+//!
+//! What was written is in the memory of the epoch before. The entries of this device that the new log does not have are
+//! sorted out: files and symbolic links with a name come back as `NAME (conflict device N DATE)` in the directory where
+//! they were, directories that only these entries made are made again, and the rest (moves, removals, decisions about
+//! members) is counted, for people. A process that is killed meanwhile does it again: a copy that is there with the same
+//! content is not made twice.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reader::{Fetch, Prefetcher, Spawner, Tree};
+use state::private;
+use trust::shared::change::Change;
+use trust::shared::ops::Body;
+use trust::shared::principal::{FileId, Name};
+use trust::tree::inode::{Content, FileKind, Inode};
+
+use super::driver::Command;
+use super::{Client, ClientError, NewFile};
+use crate::files::{Answer, Call, File, Place};
+use crate::home::GIVEN_BACK;
+use crate::signed::Entry;
+
+/// Longest name, bytes.
+const MAX_NAME_BYTES: usize = 255;
+/// Copies of one name and day.
+const MAX_COPIES: u32 = 100;
+/// How long the content of one file may take to be read.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Content that is read at a time, bytes.
+const WINDOW_BYTES: u64 = 1 << 20;
+const DAY_S: i64 = 86_400;
+
+/// What came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GivenBack {
+    /// Entries of this device that the log does not have.
+    pub entries: u64,
+    /// Files that are there again.
+    pub copies: Vec<Copy>,
+    /// Files whose content or directory nobody gives, and why.
+    pub lacking: Vec<(Name, String)>,
+    /// Moves, removals and decisions about members, which do not come back.
+    pub others: u64,
+}
+
+/// A file that is there again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copy {
+    /// The name that it had.
+    pub name: Name,
+    /// The name that it has now, in the same directory if that is still there.
+    pub copy: Name,
+    /// Whether its directory is gone, so that it lies in the root directory.
+    pub in_root: bool,
+}
+
+/// A file that only lost entries have.
+#[derive(Debug, PartialEq, Eq)]
+struct Written {
+    file: FileId,
+    parent: FileId,
+    name: Name,
+    inode: Arc<Inode>,
+}
+
+/// What lost entries did.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Lost {
+    directories: HashMap<FileId, Written>,
+    files: Vec<Written>,
+    others: u64,
+    /// Entries whose body is not on this device.
+    unread: u64,
+}
+
+impl Lost {
+    /// Sorts entries of one device, in their order. What they made and removed again is left out.
+    fn of(entries: &[Entry]) -> Lost {
+        let mut lost = Lost::default();
+        let mut inodes: HashMap<FileId, Arc<Inode>> = HashMap::new();
+        let mut names: Vec<((FileId, Name), FileId)> = Vec::new();
+        for entry in entries {
+            if entry.signed().entry().is_resume() {
+                continue;
+            }
+            let Some(Ok(body)) = entry.body().map(|body| Body::decode(body)) else {
+                lost.unread = lost.unread.saturating_add(1);
+                continue;
+            };
+            for change in body.ops().iter().flat_map(|op| &op.changes) {
+                match change {
+                    Change::Set { file, inode } => drop(inodes.insert(*file, Arc::clone(inode))),
+                    Change::Remove { file } => {
+                        inodes.remove(file);
+                        names.retain(|(_, target)| target != file);
+                    }
+                    Change::Link {
+                        directory,
+                        name,
+                        target,
+                    } => {
+                        let place = (*directory, name.clone());
+                        names.retain(|(other, _)| *other != place);
+                        names.push((place, target.file));
+                    }
+                    Change::Unlink { directory, name } => {
+                        let place = (*directory, name.clone());
+                        let before = names.len();
+                        names.retain(|(other, _)| *other != place);
+                        if names.len() == before {
+                            lost.others = lost.others.saturating_add(1);
+                        }
+                    }
+                    Change::Decide(_) => lost.others = lost.others.saturating_add(1),
+                    Change::Fold { .. } | Change::Lock { .. } | Change::Unlock { .. } => {}
+                }
+            }
+        }
+        for ((parent, name), file) in names {
+            let Some(inode) = inodes.get(&file) else {
+                // A file that stands got another name.
+                lost.others = lost.others.saturating_add(1);
+                continue;
+            };
+            let written = Written {
+                file,
+                parent,
+                name,
+                inode: Arc::clone(inode),
+            };
+            match inode.kind() {
+                FileKind::Directory => drop(lost.directories.insert(file, written)),
+                _ => lost.files.push(written),
+            }
+        }
+        lost
+    }
+}
+
+/// The name of a copy: `NAME (conflict device N DATE)`, and a number where that is taken.
+fn copy_name(written: &Written, which: u32) -> Option<Name> {
+    let device = written.file.number.device.0;
+    let date = date(written.inode.mtime.seconds);
+    let more = match which {
+        0 => String::new(),
+        _ => format!(" {}", which.saturating_add(1)),
+    };
+    let tail = format!(" (conflict device {device} {date}){more}");
+    let name = written.name.as_bytes();
+    let mut end = name.len().min(MAX_NAME_BYTES.saturating_sub(tail.len()));
+    // A name of UTF-8 stays one.
+    while end > 0 && std::str::from_utf8(name).is_ok() && is_inside(name, end) {
+        end -= 1;
+    }
+    Name::new(&[name.get(..end)?, tail.as_bytes()].concat()).ok()
+}
+
+/// Whether a character goes on at this place.
+fn is_inside(name: &[u8], at: usize) -> bool {
+    name.get(at).is_some_and(|byte| byte & 0xc0 == 0x80)
+}
+
+/// The day of a time, in UTC, as YYYY-MM-DD (the proleptic Gregorian calendar, counted from March).
+fn date(unix_s: i64) -> String {
+    let days = unix_s.div_euclid(DAY_S).clamp(-719_468, 2_932_896) + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    format!("{:04}-{month:02}-{day:02}", year + era * 400 + later)
+}
+
+impl Client {
+    /// Whether this device has work of an earlier epoch that it has not given back.
+    pub fn owes(&self) -> bool {
+        let owes = |memory: &PathBuf| !memory.join(GIVEN_BACK).exists();
+        self.0.before.iter().any(owes)
+    }
+
+    /// Gives back what this device wrote and the log does not have. Call it when the engine runs; once it has ended
+    /// well there is nothing to give back any more. `patience`: how long each call may take.
+    ///
+    /// # Errors
+    /// [`ClientError::Disk`] when the memory of an earlier epoch cannot be read; those of [`Client::call`]. Then the next
+    /// call goes on.
+    pub async fn give_back(&self, patience: Duration) -> Result<GivenBack, ClientError> {
+        let entries = self.ask(Instant::now() + patience, Command::Lost).await??;
+        let lost = Lost::of(&entries);
+        let own = |entry: &&Entry| !entry.signed().entry().is_resume();
+        let mut given = GivenBack {
+            entries: entries.iter().filter(own).count() as u64,
+            others: lost.others.saturating_add(lost.unread),
+            ..GivenBack::default()
+        };
+        let mut made = HashMap::new();
+        for written in &lost.files {
+            if let Err(why) = self.is_readable(&written.inode).await {
+                given.lacking.push((written.name.clone(), why));
+                continue;
+            }
+            match self.put_back(written, &lost, &mut made, patience).await? {
+                Ok(copy) => given.copies.push(copy),
+                Err(why) => given.lacking.push((written.name.clone(), why)),
+            }
+        }
+        for memory in &self.0.before {
+            mark(memory)?;
+        }
+        Ok(given)
+    }
+
+    /// Whether the server gives the content of a file.
+    async fn is_readable(&self, inode: &Inode) -> Result<(), String> {
+        let spawner = Spawner::on(tokio::runtime::Handle::current());
+        let tree = Tree::of_contents(Prefetcher::new(self.blocks().clone(), spawner));
+        let how = Fetch::Until(Instant::now() + PATIENCE);
+        let failed = |error: reader::ReadError| error.to_string();
+        tree.xattrs(inode, how).await.map_err(failed)?;
+        if !matches!(inode.content, Content::Regular(_)) {
+            return Ok(());
+        }
+        let (len, mut at) = (inode.content.size(), 0);
+        while at < len {
+            let how = Fetch::Until(Instant::now() + PATIENCE);
+            let until = at.saturating_add(WINDOW_BYTES);
+            let runs = tree.data_runs(inode, at, until, how).await;
+            let runs = runs.map_err(failed)?;
+            for run in runs.data {
+                let bytes = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
+                let read = tree.read(inode, run.start, bytes, how).await;
+                read.map_err(failed)?;
+            }
+            at = runs.until;
+        }
+        Ok(())
+    }
+
+    /// Puts one file beside what stands. The inner error says why it cannot be there.
+    async fn put_back(
+        &self,
+        written: &Written,
+        lost: &Lost,
+        made: &mut HashMap<FileId, FileId>,
+        patience: Duration,
+    ) -> Result<Result<Copy, String>, ClientError> {
+        let found = self.directory(written.parent, lost, made, patience).await?;
+        let directory = found.unwrap_or(self.root());
+        for which in 0..MAX_COPIES {
+            let Some(name) = copy_name(written, which) else {
+                break;
+            };
+            let place = Place {
+                start: directory,
+                path: vec![name.clone()],
+            };
+            let copy = Copy {
+                name: written.name.clone(),
+                copy: name,
+                in_root: found.is_none(),
+            };
+            match self.make(&place, &written.inode, patience).await? {
+                Answer::Done(_) => return Ok(Ok(copy)),
+                Answer::Refused(crate::files::Refused::Exists) => {}
+                Answer::Refused(why) => return Ok(Err(why.to_string())),
+                _ => return Ok(Err("the server or another device is silent".to_owned())),
+            }
+            // An earlier try may have ended after this.
+            let there = self.file_at(place, patience).await?;
+            if there.is_some_and(|file| file.inode.content == written.inode.content) {
+                return Ok(Ok(copy));
+            }
+        }
+        Ok(Err("there are too many copies of it".to_owned()))
+    }
+
+    /// The directory with this number, or the one that takes its place. None: it is gone.
+    async fn directory(
+        &self,
+        wanted: FileId,
+        lost: &Lost,
+        made: &mut HashMap<FileId, FileId>,
+        patience: Duration,
+    ) -> Result<Option<FileId>, ClientError> {
+        // The way up to a directory that stands, or was made again.
+        let (mut way, mut seen) = (Vec::new(), HashSet::new());
+        let mut at = wanted;
+        let mut base = loop {
+            if let Some(there) = made.get(&at) {
+                break *there;
+            }
+            let place = Place {
+                start: at,
+                path: Vec::new(),
+            };
+            let there = self.file_at(place, patience).await?;
+            if there.is_some_and(|file| file.inode.kind() == FileKind::Directory) {
+                break at;
+            }
+            let Some(directory) = lost.directories.get(&at).filter(|_| seen.insert(at)) else {
+                return Ok(None);
+            };
+            way.push(directory);
+            at = directory.parent;
+        };
+        while let Some(directory) = way.pop() {
+            let place = Place {
+                start: base,
+                path: vec![directory.name.clone()],
+            };
+            let there = match self.make(&place, &directory.inode, patience).await? {
+                Answer::Done(file) => Some(file),
+                _ => {
+                    let there = self.file_at(place, patience).await?;
+                    let there = there.filter(|it| it.inode.kind() == FileKind::Directory);
+                    there.map(|file| file.id)
+                }
+            };
+            let Some(there) = there else {
+                return Ok(None);
+            };
+            made.insert(directory.file, there);
+            base = there;
+        }
+        Ok(Some(base))
+    }
+
+    async fn make(
+        &self,
+        place: &Place,
+        inode: &Inode,
+        patience: Duration,
+    ) -> Result<Answer, ClientError> {
+        let file = NewFile {
+            place: place.clone(),
+            inode: inode.clone(),
+            owner: None,
+            replace: false,
+        };
+        Ok(self.create(file, Instant::now() + patience).await?.answer)
+    }
+
+    async fn file_at(&self, place: Place, patience: Duration) -> Result<Option<File>, ClientError> {
+        let follow = false;
+        let until = Instant::now() + patience;
+        let answered = self.call(Call::Lookup { place, follow }, until).await?;
+        Ok(match answered.answer {
+            Answer::Found(file) => Some(file),
+            _ => None,
+        })
+    }
+}
+
+/// Notes, durably, that nothing of a memory is to be given back.
+fn mark(memory: &Path) -> Result<(), ClientError> {
+    let written = private::replace(&memory.join(GIVEN_BACK), b"");
+    written.map_err(|error| ClientError::Home(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trust::shared::principal::{Device, INumber, Principal};
+    use trust::tree::inode::{FileContent, Mtime};
+
+    fn written(name: &[u8], seconds: i64) -> Written {
+        let file = FileId {
+            principal: Principal::from_bytes([7; 32]),
+            number: INumber {
+                device: Device(3),
+                counter: 9,
+            },
+        };
+        let mtime = Mtime { seconds, nanos: 0 };
+        let inode = Inode::new(0o644, mtime, Content::Regular(FileContent::Empty));
+        Written {
+            file,
+            parent: file,
+            name: Name::new(name).unwrap(),
+            inode: Arc::new(inode),
+        }
+    }
+
+    #[test]
+    fn copy_is_named_after_its_file_device_and_day() {
+        let name = |written: &Written, which| {
+            let name = copy_name(written, which).unwrap();
+            String::from_utf8(name.as_bytes().to_vec()).unwrap()
+        };
+        let plan = written(b"plan", 1_795_392_000);
+        assert_eq!(name(&plan, 0), "plan (conflict device 3 2026-11-23)");
+        assert_eq!(name(&plan, 1), "plan (conflict device 3 2026-11-23) 2");
+        let long = written("ä".repeat(127).as_bytes(), 0);
+        let long = name(&long, 9);
+        assert!(long.len() <= MAX_NAME_BYTES && long.ends_with("1970-01-01) 10"));
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (seconds, day) in [
+            (0, "1970-01-01"),
+            (-1, "1969-12-31"),
+            (951_782_400, "2000-02-29"),
+            (4_107_542_399, "2100-02-28"),
+            (4_107_542_400, "2100-03-01"),
+        ] {
+            assert_eq!(date(seconds), day);
+        }
+        for seconds in [i64::MIN, i64::MAX] {
+            assert!(!date(seconds).is_empty());
+        }
+    }
+}

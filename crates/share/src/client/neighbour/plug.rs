@@ -1,0 +1,18 @@
+//! A client's ends of what an engine serves.
+
+use tokio::sync::mpsc;
+use trust::Hasher;
+
+use crate::client::driver::{Command, Shown};
+use crate::client::link::Offered;
+
+/// The ends.
+pub(in crate::client) struct Plug {
+    pub(in crate::client) commands: mpsc::UnboundedReceiver<Command>,
+    /// Puts commands back.
+    pub(in crate::client) queue: mpsc::WeakUnboundedSender<Command>,
+    pub(in crate::client) shown: Shown,
+    pub(in crate::client) hasher: Hasher,
+    /// Policies that the server has shown.
+    pub(in crate::client) offered: Offered,
+}

@@ -1,0 +1,126 @@
+//! From a home to a client.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use reader::Blocks;
+use store::Replica;
+use store::mirrors::Mirrors;
+use tokio::sync::{Semaphore, mpsc, watch};
+use trust::shared::effect::Volume as Fixed;
+use trust::shared::genesis::Policies;
+
+#[cfg(test)]
+use super::connection::Dial;
+#[cfg(test)]
+use super::core::Core;
+#[cfg(test)]
+use super::driver::Driver;
+use super::driver::Shown;
+use super::link::Offered;
+use super::neighbour::plug::Plug;
+use super::neighbour::seat::{self, Seat};
+use super::place::{Place, Sink};
+use super::start::seen;
+use super::status::View;
+use super::{Client, ClientError, Inner, Options};
+#[cfg(test)]
+use crate::files::Shelf;
+use crate::home::Home;
+
+impl Client {
+    /// Opens a home on this runtime: the engine runs here, or in another process of this user that has the home open
+    /// already. When that process ends, the next one runs it (decision 0053). The engine connects to its server, again
+    /// and again. Waits until the deadline for a process that has the home open and answers nobody.
+    ///
+    /// # Errors
+    /// [`ClientError::Home`], [`ClientError::Disk`], [`ClientError::Unsupported`], [`ClientError::OtherBuild`]. A server
+    /// that does not answer is no error here: [`Client::running`] waits for it.
+    pub async fn start(
+        home: &Home,
+        options: Options,
+        deadline: Instant,
+    ) -> Result<Client, ClientError> {
+        let offered = Offered::default();
+        let seat = seat::take(home, &options, &offered, deadline).await?;
+        // What another process has, that process gives back.
+        let (view, before) = match &seat {
+            Seat::Own { core, .. } => (seen(core), core.before().to_vec()),
+            Seat::Guest(joined) => (joined.view.clone(), Vec::new()),
+        };
+        let policies = home.policies()?;
+        let epochs = (before, offered);
+        let (client, plug) = Client::new(policies, home.server(), &options, view, epochs);
+        let engine = Arc::downgrade(&client.0);
+        let hosting = Arc::clone(&client.0.hosting);
+        let keeping = seat::keep(seat, plug, home.clone(), options, engine, hosting);
+        tokio::spawn(keeping);
+        Ok(client)
+    }
+
+    /// Runs an engine on this runtime, for this process only.
+    #[cfg(test)]
+    pub(super) fn run(
+        core: Core,
+        policies: Policies,
+        shelf: Arc<Shelf>,
+        (dial, offered): (Arc<dyn Dial>, Offered),
+        name: &str,
+        options: &Options,
+    ) -> Client {
+        let epochs = (core.before().to_vec(), offered);
+        let (client, plug) = Client::new(policies, name, options, seen(&core), epochs);
+        let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
+        tokio::spawn(driver.run());
+        client
+    }
+
+    /// A client, and what serves it.
+    pub(super) fn new(
+        policies: Policies,
+        name: &str,
+        options: &Options,
+        view: View,
+        (before, offered): (Vec<PathBuf>, Offered),
+    ) -> (Client, Plug) {
+        let volume = policies.chain().volume();
+        let hasher = policies.chain().hasher();
+        let (queue, commands) = mpsc::unbounded_channel();
+        let (view, views) = watch::channel(view);
+        let (line, lines) = watch::channel(None);
+        let place: Arc<dyn Replica> = Arc::new(Place {
+            name: name.to_owned(),
+            lines: lines.clone(),
+        });
+        let mirrors = Arc::new(Mirrors::new(vec![place]));
+        let cache = options.cache.clone();
+        let blocks = Blocks::new(hasher.clone(), mirrors, options.cache_bytes, cache);
+        let plug = Plug {
+            commands,
+            queue: queue.downgrade(),
+            shown: Shown { view, line },
+            hasher: hasher.clone(),
+            offered: Arc::clone(&offered),
+        };
+        let client = Client(Arc::new(Inner {
+            before,
+            offered,
+            volume,
+            root: Fixed::new(volume, hasher.clone()).root,
+            hasher,
+            policies,
+            commands: queue,
+            view: views,
+            places: Semaphore::new(options.calls.max(1)),
+            tickets: Default::default(),
+            blocks: Arc::new(blocks),
+            sink: Sink {
+                name: name.into(),
+                lines,
+            },
+            hosting: Default::default(),
+        }));
+        (client, plug)
+    }
+}

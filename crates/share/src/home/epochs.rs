@@ -1,0 +1,114 @@
+//! A device goes over to another epoch of the log (decision 0052).
+//!
+//! Each epoch has a memory of its own: that of epoch 0 is the home itself, that of a later epoch N is `epoch-N`. A device
+//! that goes over begins with an empty one: the server of the new epoch shows it the log from the first leaf on, and the
+//! owners have signed with which prefix it begins.
+//!
+//! The memory is made first, durably. Then the policies are replaced: that is the moment at which the device is in the
+//! new epoch, and from then on it signs nothing in the old one, because an engine takes its epoch from them. Nobody has
+//! the old memory open meanwhile. A crash before that moment leaves the old epoch, and a memory that is made anew.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use state::private;
+use trust::statement::Signed;
+
+use super::policies::{encode, verify};
+use super::{Home, HomeError, POLICIES, damaged, remove_unfinished};
+use crate::disk::{self, Closed};
+
+/// In a memory of which nothing is to be given back any more.
+pub(crate) const GIVEN_BACK: &str = "given-back";
+
+/// What newer policies changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Followed {
+    /// The device knows them already.
+    Known,
+    /// The rules of the volume; the log goes on.
+    Rules,
+    /// The log: the device is in this epoch now.
+    Epoch(u64),
+}
+
+/// Where the memory of an epoch lies.
+pub(super) fn memory(home: &Path, epoch: u64) -> PathBuf {
+    match epoch {
+        0 => home.to_owned(),
+        _ => home.join(format!("epoch-{epoch}")),
+    }
+}
+
+impl Home {
+    /// Where this device's memory of an epoch lies.
+    pub fn memory(&self, epoch: u64) -> PathBuf {
+        memory(&self.directory, epoch)
+    }
+
+    /// Memories of epochs before this one, of which something may have to be given back.
+    pub(crate) fn earlier_memories(&self, epoch: u64) -> Vec<PathBuf> {
+        let memories = (0..epoch).map(|epoch| self.memory(epoch));
+        let is_open = |memory: &PathBuf| {
+            memory.join(disk::JOURNAL).exists() && !memory.join(GIVEN_BACK).exists()
+        };
+        memories.filter(is_open).collect()
+    }
+
+    /// Takes policies from the genesis on, durably. They must continue those of the home. If they begin another epoch of
+    /// the log, the device goes over to it. Waits for a process that uses the home, until the deadline.
+    ///
+    /// # Errors
+    /// [`HomeError`]; then the home is as before.
+    pub fn follow(&self, policies: &[Signed], deadline: Instant) -> Result<Followed, HomeError> {
+        let new = verify(self.volume, policies)?;
+        loop {
+            let before = self.policies()?.newest_epoch().number;
+            // Nobody works in the old epoch until this one has ended.
+            let closed = Closed::open(&self.memory(before), deadline)?;
+            let known = self.signed_policies()?;
+            let now = self.policies()?.newest_epoch().number;
+            if now != before {
+                continue;
+            }
+            let mut both = known.iter().zip(policies);
+            if !both.all(|(one, other)| one.hash() == other.hash()) {
+                return Err(HomeError::OtherPolicies);
+            }
+            if policies.len() <= known.len() {
+                return Ok(Followed::Known);
+            }
+            let epoch = new.newest_epoch();
+            let followed = match epoch.number > now {
+                false => Followed::Rules,
+                true if !epoch.takes_over(closed.size()) => {
+                    let (size, start) = (closed.size(), epoch.start.size);
+                    return Err(HomeError::GivesUp { size, start });
+                }
+                true => {
+                    self.begin_memory(epoch.number)?;
+                    Followed::Epoch(epoch.number)
+                }
+            };
+            private::replace(&self.directory.join(POLICIES), &encode(policies))?;
+            return Ok(followed);
+        }
+    }
+
+    /// Makes the memory of an epoch that this device has not entered.
+    fn begin_memory(&self, epoch: u64) -> Result<(), HomeError> {
+        let memory = self.memory(epoch);
+        let unfinished = memory.with_extension("new");
+        remove_unfinished(&unfinished)?;
+        match fs::remove_dir_all(&memory) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(damaged(&memory, e)),
+            _ => {}
+        }
+        private::create_directory(&unfinished)?;
+        disk::create(&unfinished)?;
+        fs::rename(&unfinished, &memory).map_err(|e| damaged(&memory, e))?;
+        Ok(private::sync_parent(&memory)?)
+    }
+}

@@ -1,0 +1,521 @@
+//! The state of a replay as rows of a checkpoint, and a replay that begins with such rows (docs/formats/shared.md,
+//! *Checkpoint*).
+//!
+//! Rows hold what nobody can compute again without the entries before the checkpoint: the last folds, locks, and what
+//! changed since those folds, each with the position of its last change. A later fold covers some of these changes and
+//! not others, so the positions decide what counts. They also hold by how much each entry changed the number of
+//! entries of a directory: a fold with a wrong number of entries is possible, and everybody must count alike.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::view::View;
+use super::{Blocks, Bodies, Lock, Replay, Sources, Stop, Volume};
+use crate::encode::{Decoder, Encoder};
+use crate::error::Reject;
+use crate::handle::{Handle, Hasher, InodeBlock};
+use crate::shared::checkpoint::Row;
+use crate::shared::effect::{Missing, Values};
+use crate::shared::itable::{Fold, Known, MAX_TABLE_INLINE_BYTES};
+use crate::shared::key::Key;
+use crate::shared::principal::{Device, FileId, Name, Principal, Target};
+use crate::tree::inode::{Entry, Inode};
+
+const WHAT: &str = "row of a checkpoint";
+/// Bytes of a row's value before the inode: position, and whether there is one.
+const HEAD_BYTES: usize = 11;
+
+/// What the last change made of an inode.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Kept {
+    Gone,
+    Here(Arc<Inode>),
+    /// It is too large for a row.
+    Block(Handle<InodeBlock>),
+}
+
+/// Locks, last folds, and what changed since, before a position: what a replay begins with that starts there.
+#[derive(Debug, Clone, Default)]
+pub struct Base {
+    folds: BTreeMap<Principal, Fold>,
+    locks: BTreeMap<FileId, Lock>,
+    inodes: BTreeMap<FileId, (u64, Kept)>,
+    entries: BTreeMap<(FileId, Name), (u64, Option<Target>)>,
+    /// By how much entries changed the number of entries of directories, by position.
+    added: BTreeMap<FileId, BTreeMap<u64, i64>>,
+}
+
+/// A value since a position, if it is not older.
+fn since<T: Clone>(found: Option<&(u64, T)>, upto: u64) -> Option<(u64, T)> {
+    found.filter(|(at, _)| *at >= upto).cloned()
+}
+
+impl Base {
+    pub(super) fn inode(&self, file: &FileId, upto: u64) -> Option<(u64, Kept)> {
+        since(self.inodes.get(file), upto)
+    }
+
+    pub(super) fn entry(
+        &self,
+        directory: &FileId,
+        name: &Name,
+        upto: u64,
+    ) -> Option<(u64, Option<Target>)> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        since(self.entries.get(&(*directory, name.clone())), upto)
+    }
+
+    /// Entries that were added to a directory since a position.
+    pub(super) fn added(&self, directory: &FileId, upto: u64) -> i64 {
+        let added = self.added.get(directory).into_iter();
+        let added = added.flat_map(|added| added.range(upto..));
+        added.fold(0, |sum: i64, (_, added)| sum.saturating_add(*added))
+    }
+
+    /// Drops changes that folds have, and those of keys that have changed since.
+    pub(super) fn forget(
+        &mut self,
+        upto: impl Fn(&Principal) -> u64,
+        has_changed: impl Fn(&Key) -> bool,
+    ) {
+        self.inodes.retain(|file, (at, _)| {
+            *at >= upto(&file.principal) && !has_changed(&Key::Inode(*file))
+        });
+        self.entries.retain(|(file, name), (at, _)| {
+            *at >= upto(&file.principal) && !has_changed(&Key::Entry(*file, name.clone()))
+        });
+        self.added.retain(|file, added| {
+            *added = added.split_off(&upto(&file.principal));
+            !added.is_empty()
+        });
+    }
+
+    /// The names of a directory after one of them that changed, ascending.
+    pub(super) fn names(
+        &self,
+        directory: &FileId,
+        after: Option<&Name>,
+    ) -> impl Iterator<Item = &Name> {
+        let begin = match after {
+            Some(name) => Bound::Excluded((*directory, name.clone())),
+            None => Bound::Included((*directory, Name::lowest())),
+        };
+        let names = self.entries.range((begin, Bound::Unbounded));
+        let own = *directory;
+        names.map_while(move |((of, name), _)| (*of == own).then_some(name))
+    }
+
+    /// The keys of one kind and one principal that changed since a position.
+    pub(super) fn changed(&self, first: &Key, principal: Principal, upto: u64) -> Vec<Key> {
+        let begin = FileId::first_of(principal);
+        let inodes = self.inodes.range(begin..);
+        let inodes = inodes.take_while(|(file, _)| file.principal == principal);
+        let entries = self.entries.range((begin, Name::lowest())..);
+        let entries = entries.take_while(|((file, _), _)| file.principal == principal);
+        match first {
+            Key::Inode(_) => inodes
+                .filter(|(_, (at, _))| *at >= upto)
+                .map(|(file, _)| Key::Inode(*file))
+                .collect(),
+            Key::Entry(..) => entries
+                .filter(|(_, (at, _))| *at >= upto)
+                .map(|((file, name), _)| Key::Entry(*file, name.clone()))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Each principal with changes that are in no fold: the position of the oldest change, and how many there are.
+    pub fn unfolded(&self) -> BTreeMap<Principal, (u64, u64)> {
+        let mut found: BTreeMap<Principal, (u64, u64)> = BTreeMap::new();
+        let inodes = self.inodes.iter().map(|(file, (at, _))| (file, at));
+        let entries = self.entries.iter().map(|((file, _), (at, _))| (file, at));
+        for (file, at) in inodes.chain(entries) {
+            let (first, count) = found.entry(file.principal).or_insert((*at, 0));
+            *first = (*first).min(*at);
+            *count = count.saturating_add(1);
+        }
+        found
+    }
+
+    /// Takes a row of the checkpoint of a log of `size` leaves. Gives whether the row is about files.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for a value that is not the one encoding of a value that the row can have;
+    /// [`Reject::Unsupported`] for an inode that needs a newer bulla.
+    pub fn take(&mut self, row: &Row, value: &[u8], size: u64) -> Result<bool, Reject> {
+        let mut d = Decoder::new(value, WHAT);
+        let before = |at: u64, d: &Decoder<'_>| match at < size {
+            true => Ok(at),
+            false => Err(d.bad("a position that the log does not have")),
+        };
+        match row {
+            Row::Lock(file) => {
+                let holder = Device::decode(&mut d)?;
+                let last = before(d.varint()?, &d)?;
+                self.locks.insert((*file).into(), Lock { holder, last });
+            }
+            Row::Fold(principal) => {
+                let fold = Fold::decode(&mut d)?;
+                if fold.upto > size {
+                    return Err(d.bad("a fold beyond the log"));
+                }
+                self.folds.insert(Principal::from_bytes(*principal), fold);
+            }
+            Row::Inode(file) => {
+                let at = before(d.varint()?, &d)?;
+                let kept = match d.flag()? {
+                    false => Kept::Gone,
+                    true => {
+                        let bytes = d.raw(d.remaining())?;
+                        match Entry::decode_within(bytes, MAX_TABLE_INLINE_BYTES)? {
+                            Entry::Inode(inode) => Kept::Here(Arc::new(inode)),
+                            Entry::Block(handle) => Kept::Block(handle),
+                        }
+                    }
+                };
+                self.inodes.insert((*file).into(), (at, kept));
+            }
+            Row::Entry(file, name) => {
+                let at = before(d.varint()?, &d)?;
+                let target = match d.flag()? {
+                    false => None,
+                    true => Some(Target::decode(d.raw(d.remaining())?)?),
+                };
+                let key = ((*file).into(), Name::new(name)?);
+                self.entries.insert(key, (at, target));
+            }
+            Row::Added(file, at) => {
+                let added = i64::from_le_bytes(d.array()?);
+                if added == 0 {
+                    return Err(d.bad("an entry that added nothing"));
+                }
+                let all = self.added.entry((*file).into()).or_default();
+                all.insert(before(*at, &d)?, added);
+            }
+            _ => return Ok(false),
+        }
+        d.finish()?;
+        Ok(true)
+    }
+
+    /// Whether each change is newer than its principal's last fold: older ones are in it, and have no row.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] where one is not.
+    pub fn check(&self) -> Result<(), Reject> {
+        let upto = |principal: &Principal| self.folds.get(principal).map_or(0, |fold| fold.upto);
+        let inodes = self.inodes.iter().map(|(file, (at, _))| (file, *at));
+        let entries = self.entries.iter().map(|((file, _), (at, _))| (file, *at));
+        let added = self.added.iter();
+        let added = added.flat_map(|(file, all)| all.keys().map(move |at| (file, *at)));
+        let mut all = inodes.chain(entries).chain(added);
+        match all.all(|(file, at)| at >= upto(&file.principal)) {
+            true => Ok(()),
+            false => Err(Reject::Malformed {
+                what: WHAT,
+                why: "a change that is in a fold",
+            }),
+        }
+    }
+}
+
+/// Some rows of a checkpoint.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// The rows, in the order of their keys.
+    pub rows: Vec<(Row, Vec<u8>)>,
+    /// Inodes that are too large for their rows. They are stored as blocks.
+    pub blocks: Vec<(Handle<InodeBlock>, Bytes)>,
+    /// The next page begins after this. None: there is no more.
+    pub next: Option<Row>,
+}
+
+impl Replay {
+    /// Goes on after a log of `size` leaves of which it knows what changed since the last folds. Questions about
+    /// positions before have no answers.
+    pub fn resume(volume: Volume, size: u64, mut base: Base) -> Replay {
+        let old_folds = std::mem::take(&mut base.folds);
+        let old_locks = std::mem::take(&mut base.locks);
+        Replay {
+            from: size,
+            size,
+            old_folds,
+            old_locks,
+            base,
+            ..Replay::new(volume)
+        }
+    }
+
+    /// The rows of files of a checkpoint at the position `at`: those after a row, from at most `most` keys. What this
+    /// costs is bounded by `most`, so a caller can do other things between pages.
+    ///
+    /// # Errors
+    /// As [`Replay::inode`].
+    pub fn rows<S: Blocks + Bodies>(
+        &mut self,
+        at: u64,
+        after: Option<&Row>,
+        most: usize,
+        from: Sources<'_, S>,
+    ) -> Result<Page, Stop> {
+        let keys = self.candidates(after, most.max(1));
+        let mut page = Page {
+            next: keys.last().filter(|_| keys.len() >= most.max(1)).cloned(),
+            ..Page::default()
+        };
+        let mut missing = Missing::default();
+        for row in &keys {
+            match self.row_of(at, row, &mut page, from) {
+                Ok(()) => {}
+                Err(Stop::Missing(more)) => {
+                    missing.add(more);
+                    if missing.is_long() {
+                        break;
+                    }
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        match missing.is_empty() {
+            true => Ok(page),
+            false => Err(Stop::Missing(missing)),
+        }
+    }
+
+    /// The first keys after a row that may have rows. A directory stands for all its rows of added entries, by the
+    /// last row that it could have.
+    fn candidates(&self, after: Option<&Row>, most: usize) -> Vec<Row> {
+        let mut found: BTreeSet<Row> = BTreeSet::new();
+        for part in PARTS {
+            let after = match after.map(|row| (row, part_of(row).cmp(&Some(part)))) {
+                Some((_, Ordering::Greater)) => continue,
+                Some((row, Ordering::Equal)) => Some(row),
+                _ => None,
+            };
+            for rows in self.candidates_of(part, after) {
+                let rows = rows.filter(|row| after.is_none_or(|after| row > after));
+                found.extend(rows.take(most));
+            }
+            if found.len() >= most {
+                break;
+            }
+        }
+        found.into_iter().take(most).collect()
+    }
+
+    /// Keys of one part from a row of it on: those before the first entry that is kept, and those of entries.
+    fn candidates_of(&self, part: Part, from: Option<&Row>) -> [Rows<'_>; 2] {
+        let file = from.and_then(Row::file);
+        let file = file.map_or(FileId::first_of(LOWEST), FileId::from);
+        match part {
+            Part::Lock => {
+                let row = |file: &FileId| Row::Lock((*file).into());
+                let keys = self.keys.range(Key::Lock(file)..);
+                let keys = keys.map_while(move |(key, _)| match key {
+                    Key::Lock(file) => Some(row(file)),
+                    _ => None,
+                });
+                let old = self.old_locks.range(file..);
+                [
+                    Box::new(old.map(move |(file, _)| row(file))),
+                    Box::new(keys),
+                ]
+            }
+            Part::Fold => {
+                let row = |principal: &Principal| Row::Fold(*principal.as_bytes());
+                let keys = self.keys.range(Key::Fold(LOWEST)..);
+                let keys = keys.map_while(move |(key, _)| match key {
+                    Key::Fold(principal) => Some(row(principal)),
+                    _ => None,
+                });
+                [Box::new(self.old_folds.keys().map(row)), Box::new(keys)]
+            }
+            Part::Inode => {
+                let row = |file: &FileId| Row::Inode((*file).into());
+                let keys = self.keys.range(Key::Inode(file)..);
+                let keys = keys.map_while(move |(key, _)| match key {
+                    Key::Inode(file) => Some(row(file)),
+                    _ => None,
+                });
+                let base = self.base.inodes.range(file..);
+                [
+                    Box::new(base.map(move |(file, _)| row(file))),
+                    Box::new(keys),
+                ]
+            }
+            Part::Entry => {
+                let name = match from {
+                    Some(Row::Entry(_, name)) => Name::new(name).ok(),
+                    _ => None,
+                };
+                let name = name.unwrap_or(Name::lowest());
+                let row = |file: &FileId, name: &Name| {
+                    Row::Entry((*file).into(), Bytes::copy_from_slice(name.as_bytes()))
+                };
+                let base = self.base.entries.range((file, name.clone())..);
+                let keys = self.keys.range(Key::Entry(file, name)..);
+                let keys = keys.map_while(move |(key, _)| match key {
+                    Key::Entry(file, name) => Some(row(file, name)),
+                    _ => None,
+                });
+                let base = base.map(move |((file, name), _)| row(file, name));
+                [Box::new(base), Box::new(keys)]
+            }
+            Part::Added => {
+                let row = |file: &FileId| Row::Added((*file).into(), u64::MAX);
+                let base = self.base.added.range(file..);
+                let base = base.map(move |(file, _)| row(file));
+                let steps = self.directories.range(file..);
+                [
+                    Box::new(base),
+                    Box::new(steps.map(move |(file, _)| row(file))),
+                ]
+            }
+        }
+    }
+
+    /// Adds the row of a key, if it has one.
+    fn row_of<S: Blocks + Bodies>(
+        &mut self,
+        at: u64,
+        row: &Row,
+        page: &mut Page,
+        from: Sources<'_, S>,
+    ) -> Result<(), Stop> {
+        let mut e = Encoder::new();
+        match row {
+            Row::Lock(file) => {
+                let Some(lock) = self.lock(at, &(*file).into(), from)? else {
+                    return Ok(());
+                };
+                lock.holder.encode(&mut e);
+                e.varint(lock.last);
+            }
+            Row::Fold(principal) => {
+                let fold = self.last_fold(at, Principal::from_bytes(*principal), from)?;
+                let Some(fold) = fold else { return Ok(()) };
+                fold.encode(&mut e);
+            }
+            Row::Inode(file) => {
+                let file = FileId::from(*file);
+                let (_, since) = self.ask(at, from, |view| view.inode_since(&file))?;
+                let Some((at, kept)) = since else {
+                    return Ok(());
+                };
+                e.varint(at).u8(u8::from(kept != Kept::Gone));
+                let (value, block) = placed(row, &kept, &self.volume.hasher);
+                e.raw(&value);
+                page.blocks.extend(block);
+            }
+            Row::Entry(file, name) => {
+                let (file, name) = (FileId::from(*file), Name::new(name)?);
+                let (_, since) = self.ask(at, from, |view| view.entry_since(&file, &name))?;
+                let Some((at, target)) = since else {
+                    return Ok(());
+                };
+                e.varint(at).u8(u8::from(target.is_some()));
+                if let Some(target) = target {
+                    e.raw(&target.encode());
+                }
+            }
+            Row::Added(file, _) => {
+                let directory = FileId::from(*file);
+                let added = self.ask(at, from, |view| view.added_since(&directory))?;
+                let rows = added.into_iter().filter(|(_, added)| *added != 0);
+                let rows =
+                    rows.map(|(at, added)| (Row::Added(*file, at), added.to_le_bytes().to_vec()));
+                page.rows.extend(rows);
+                return Ok(());
+            }
+            _ => return Ok(()),
+        }
+        page.rows.push((row.clone(), e.finish()));
+        Ok(())
+    }
+}
+
+/// Keys of rows, ascending.
+type Rows<'a> = Box<dyn Iterator<Item = Row> + 'a>;
+
+/// The kinds of rows about files, in the order of their keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Lock,
+    Fold,
+    Inode,
+    Entry,
+    Added,
+}
+
+const PARTS: [Part; 5] = [
+    Part::Lock,
+    Part::Fold,
+    Part::Inode,
+    Part::Entry,
+    Part::Added,
+];
+
+/// None: the row is about something else, and comes before or is not asked for.
+fn part_of(row: &Row) -> Option<Part> {
+    match row {
+        Row::Lock(_) => Some(Part::Lock),
+        Row::Fold(_) => Some(Part::Fold),
+        Row::Inode(_) => Some(Part::Inode),
+        Row::Entry(..) => Some(Part::Entry),
+        Row::Added(..) => Some(Part::Added),
+        _ => None,
+    }
+}
+
+/// No principal is before it.
+const LOWEST: Principal = Principal::from_bytes([0; 32]);
+
+/// The end of an inode's value, and the block that it names.
+fn placed(
+    row: &Row,
+    kept: &Kept,
+    hasher: &Hasher,
+) -> (Vec<u8>, Option<(Handle<InodeBlock>, Bytes)>) {
+    match kept {
+        Kept::Gone => (Vec::new(), None),
+        Kept::Block(handle) => (Entry::Block(*handle).encode(), None),
+        Kept::Here(inode) => {
+            let mut before = row.encode();
+            before.resize(before.len().saturating_add(HEAD_BYTES), 0);
+            Entry::place_within(&before, inode, hasher, MAX_TABLE_INLINE_BYTES)
+        }
+    }
+}
+
+impl<S: Blocks + Bodies> View<'_, S> {
+    /// By how much each entry changed the number of entries of a directory since the last fold of its principal, by
+    /// position.
+    fn added_since(&mut self, directory: &FileId) -> Known<BTreeMap<u64, i64>> {
+        self.fold(&directory.principal).then(|fold| {
+            let upto = fold.map_or(0, |fold| fold.upto);
+            let steps = self.replay.directories.get(directory);
+            let steps = steps.map(Vec::as_slice).unwrap_or_default();
+            let end = steps.partition_point(|step| step.op < self.before);
+            self.added(directory, end).map(|_| {
+                let base = self.replay.base.added.get(directory);
+                let base = base.into_iter().flat_map(|added| added.range(upto..));
+                let mut all: BTreeMap<u64, i64> = base.map(|(at, added)| (*at, *added)).collect();
+                for step in steps.get(..end).unwrap_or_default() {
+                    let at = self.position(step.op);
+                    if at >= upto {
+                        let sum = all.entry(at).or_default();
+                        *sum = sum.saturating_add(step.added);
+                    }
+                }
+                all
+            })
+        })
+    }
+}
