@@ -6,7 +6,7 @@ use trust::shared::form::Fault;
 
 use crate::action::{Action, Name};
 use crate::broken::Check;
-use crate::engine::Timer;
+use crate::engine::{Crash, Timer};
 use crate::exhaustive::{FILE, holds, long};
 use crate::explorer::{Failure, Limit, System, depth};
 use crate::judged::Judged;
@@ -194,6 +194,7 @@ fn checkpoint_without_a_rule_deceives_who_begins_with_it() {
     let unkept = [
         &attested[..],
         &[Action::Issue(0, Append(0)), first(0), Action::Begin(1, 0)],
+        &[Action::Crash(0, Crash::Power)],
     ];
     let again = [
         &attested[..],
@@ -210,7 +211,8 @@ fn checkpoint_without_a_rule_deceives_who_begins_with_it() {
         ),
         (Rule::BeginsNew, seen, again.concat(), Check::Whole),
     ] {
-        let last = steps.len() - 1;
+        let begin = |step: &Action| matches!(step, Action::Begin(..));
+        let last = steps.iter().position(begin).expect("a checkpoint");
         let mut world = scope.clone().world();
         for step in &steps[..last] {
             let next = world.step(step);
