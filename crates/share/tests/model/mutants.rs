@@ -4,7 +4,9 @@
 use share::rules::Rule as Client;
 use trust::shared::form::Fault;
 
+use crate::action::{Action, Name};
 use crate::broken::Check;
+use crate::engine::{Crash, Timer};
 use crate::exhaustive::{FILE, holds, long};
 use crate::explorer::{Failure, Limit, System, depth};
 use crate::judged::Judged;
@@ -181,11 +183,55 @@ fn checkpoint_without_a_rule_deceives_who_begins_with_it() {
     let three = Scope::new(&[(append, 1), (&[], 0), (reads, 1)]).begins(1);
     let alone = Scope::new(&[(append, 1), (reads, 1)]).begins(1);
     let seen = Scope::new(&[(append, 1), (append, 1)]).begins(1);
-    refuse(&[
-        (&[Rule::CheckpointAttested], three, Check::Support),
-        (&[Rule::CheckpointKept], alone.powers(1), Check::Tree),
-        (&[Rule::BeginsNew], seen, Check::Whole),
-    ]);
+    let first = |device| Action::Leaf(device, Name::Entry(device, 0, 1, 0));
+    // The first device knows that the second one attests what both began with.
+    let attested = [Action::Timer(1, Timer::Attest), Action::Attest(0, 1, 0)];
+    let unattested = vec![
+        Action::Issue(0, Append(0)),
+        Action::Leaf(1, Name::Entry(0, 0, 1, 0)),
+        Action::Begin(2, 1),
+    ];
+    let unkept = [
+        &attested[..],
+        &[Action::Issue(0, Append(0)), first(0), Action::Begin(1, 0)],
+        &[Action::Crash(0, Crash::Power)],
+    ];
+    let again = [
+        &attested[..],
+        &[Action::Issue(0, Append(0)), first(0)],
+        &[Action::Issue(1, Append(0)), first(1), Action::Begin(1, 0)],
+    ];
+    for (rule, scope, steps, check) in [
+        (Rule::CheckpointAttested, three, unattested, Check::Support),
+        (
+            Rule::CheckpointKept,
+            alone.powers(1),
+            unkept.concat(),
+            Check::Tree,
+        ),
+        (Rule::BeginsNew, seen, again.concat(), Check::Whole),
+    ] {
+        let begin = |step: &Action| matches!(step, Action::Begin(..));
+        let last = steps.iter().position(begin).expect("a checkpoint");
+        let mut world = scope.clone().world();
+        for step in &steps[..last] {
+            let next = world.step(step);
+            world = next.unwrap_or_else(|| panic!("cannot be done: {step}"));
+        }
+        assert!(
+            world.step(&steps[last]).is_none(),
+            "{rule:?} forbids nothing"
+        );
+        let mut world = scope.without(&[rule]).world();
+        for step in &steps {
+            let next = world.step(step);
+            world = next.unwrap_or_else(|| panic!("cannot be done without {rule:?}: {step}"));
+        }
+        let failure = found(&world);
+        let failure = failure.unwrap_or_else(|| panic!("nothing goes wrong without {rule:?}"));
+        println!("without {rule:?}: {failure}\n");
+        assert_eq!(failure.broken.check, check, "without {rule:?}");
+    }
 }
 
 #[test]

@@ -105,6 +105,8 @@ pub struct World<E> {
     powers: u8,
     refusals: u8,
     begun: u8,
+    /// Size of the log that all devices begin with.
+    base: u64,
     pub(crate) lies: u8,
     pub(crate) turn: Option<Device>,
     /// Devices that take no further step, as bits.
@@ -115,7 +117,9 @@ pub struct World<E> {
 
 impl<E: ClientEngine> World<E> {
     pub fn new(scope: Scope, clients: Vec<E>) -> World<E> {
+        let sizes = clients.iter().map(|client| client.frontier().size());
         World {
+            base: sizes.max().unwrap_or(0),
             called: vec![0; clients.len()],
             scope: Rc::new(scope),
             clients,
@@ -270,7 +274,8 @@ impl<E: ClientEngine> World<E> {
             .enumerate()
             .filter(|(_, attest)| attest.device != to)
         {
-            if !client.awaits(attest.device) {
+            // Who makes checkpoints wants to know what is attested.
+            if !client.awaits(attest.device) && self.begun >= self.scope.begins {
                 continue;
             }
             actions.push(Action::Attest(to, attest.device, number as u8));
@@ -286,10 +291,11 @@ impl<E: ClientEngine> World<E> {
         }
     }
 
-    /// Whether a device may begin with a checkpoint of another one: it has seen nothing, and said nothing.
+    /// Whether a device may begin with a checkpoint of another one: it has seen nothing but what all devices have, and
+    /// said nothing since.
     fn may_begin(&self, to: Device, from: Device) -> bool {
         let client = &self.clients[usize::from(to)];
-        let is_new = client.frontier().size() == 0
+        let is_new = client.frontier().size() == self.base
             && self.called[usize::from(to)] == 0
             && !self.entries.iter().any(|entry| entry.body.device == to);
         let other = to != from && !self.clients[usize::from(from)].stopped();
@@ -469,8 +475,9 @@ impl<E: ClientEngine> System for World<E> {
                         .map(|call| Action::Issue(device, *call)),
                 );
             }
-            let others = self.devices().filter(|from| self.may_begin(device, *from));
-            actions.extend(others.map(|from| Action::Begin(device, from)));
+            // Like a message of the device that makes the checkpoint: it is what that one does in its turn.
+            let new = self.devices().filter(|to| self.may_begin(*to, device));
+            actions.extend(new.map(|to| Action::Begin(to, device)));
             self.recovery_actions(device, &mut actions);
             self.leaf_actions(device, &mut actions);
             let armed = TIMERS
