@@ -12,6 +12,7 @@ use trust::shared::effect::replay::Sources;
 use trust::shared::effect::{Blocks, Bodies, Replay, Stop};
 use trust::shared::guard::Guard;
 use trust::shared::itable::Fold;
+use trust::shared::key::Key;
 use trust::shared::ops::{Body, Op};
 use trust::shared::outcome::{NoEffect, Outcome};
 use trust::shared::principal::Principal;
@@ -230,6 +231,8 @@ fn op_without_permission_keeps_nothing_from_being_forgotten() {
     assert_eq!(world.put(0, op), Outcome::Effect);
     let mut replay = replay_of(&world);
     replay.forget_before(fold.upto, world.sources()).unwrap();
+    let found = replay.positions(world.end(), &Key::Inode(file));
+    assert!(found.is_empty(), "no question comes to it");
     // The one that made the directory, which is not folded there yet, and the fold.
     assert_eq!(replay.kept_ops(), 2);
     let found = replay.inode(world.end(), &x.id, world.sources()).unwrap();
