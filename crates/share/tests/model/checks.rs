@@ -149,8 +149,11 @@ fn view<E: ClientEngine>(
         .chain(given.iter().map(|(_, given)| *given))
         .filter(|given| chain.contains(given.at));
     let marked = told.fold(0, |all, given| all | given.marked);
-    let inside =
-        sure | marked | begun(world, device, chain) | accepted(chain, sure, world.scope.admin);
+    // In the second epoch the owners' prefix counts by their decision, also the device's own entries in it: it may have
+    // had them elsewhere on a branch that it has left.
+    let begun = begun(world, device, chain);
+    sure &= !begun;
+    let inside = sure | marked | begun | accepted(chain, sure, world.scope.admin);
     View {
         device,
         epoch,
