@@ -45,8 +45,7 @@ pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
         members(world, view).map_err(say)?;
     }
     for (at, one) in views.iter().enumerate() {
-        // What another epoch of the log says is another history: the owners have chosen between them.
-        for other in views[..at].iter().filter(|other| other.epoch == one.epoch) {
+        for other in &views[..at] {
             apart(world, one, other).map_err(|Broken { check, what }| {
                 let logs = [one, other]
                     .map(|view| format!("{}: {}", letter(view.device), print(&view.chain)));
@@ -60,8 +59,6 @@ pub fn check<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
 /// A device's view.
 pub struct View {
     pub device: Device,
-    /// The log's epoch that it is in.
-    epoch: u8,
     pub chain: Chain,
     /// Positions in the view.
     inside: u64,
@@ -75,13 +72,8 @@ pub struct View {
 fn views<E: ClientEngine>(world: &World<E>) -> Vec<View> {
     let mut views = Vec::new();
     for life in &world.history.past {
-        let mut view = view(
-            world,
-            (life.device, life.epoch),
-            &life.chain,
-            life.given.clone(),
-        );
-        let truly = attested(world, (life.device, life.epoch), &life.chain).max(life.kept);
+        let mut view = view(world, life.device, &life.chain, life.given.clone());
+        let truly = attested(world, life.device, &life.chain).max(life.kept);
         for (at, (leaf, _)) in life.chain.leaves().into_iter().enumerate() {
             let own = author(leaf) == Some(life.device);
             view.forgotten |= u64::from(own && at as u64 >= truly) << at;
@@ -95,10 +87,9 @@ fn views<E: ClientEngine>(world: &World<E>) -> Vec<View> {
             // It does nothing before its log is what the owners have signed.
             continue;
         }
-        let epoch = u8::from(client.start().is_some());
         views.push(view(
             world,
-            (device, epoch),
+            device,
             client.frontier(),
             world.history.given(device),
         ));
@@ -115,8 +106,8 @@ fn author(leaf: &Leaf) -> Option<Device> {
 
 /// Size of the longest prefix of `chain` that the device has signed for, in a message or an entry, delivered or not.
 /// What it signed may go on differently: it covers what both logs have.
-fn attested<E>(world: &World<E>, by: (Device, u8), chain: &Chain) -> u64 {
-    let signed = world.signed.iter().filter(|(other, _)| *other == by);
+fn attested<E>(world: &World<E>, device: Device, chain: &Chain) -> u64 {
+    let signed = world.signed.iter().filter(|(by, _)| *by == device);
     signed
         .map(|(_, prefix)| prefix.shared(chain))
         .max()
@@ -125,12 +116,12 @@ fn attested<E>(world: &World<E>, by: (Device, u8), chain: &Chain) -> u64 {
 
 fn view<E: ClientEngine>(
     world: &World<E>,
-    (device, epoch): (Device, u8),
+    device: Device,
     chain: &Chain,
     given: Vec<(CallId, Given)>,
 ) -> View {
     let sizes: Vec<u64> = (0..DEVICES as Device)
-        .map(|author| attested(world, (author, epoch), chain))
+        .map(|author| attested(world, author, chain))
         .collect();
     let mut sure = 0;
     for (at, (leaf, _)) in chain.leaves().into_iter().enumerate() {
@@ -156,7 +147,6 @@ fn view<E: ClientEngine>(
     let inside = sure | marked | begun | accepted(chain, sure, world.scope.admin);
     View {
         device,
-        epoch,
         chain: chain.clone(),
         inside,
         sure,

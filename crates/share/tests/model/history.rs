@@ -24,12 +24,10 @@ pub struct Record {
     pub given: Option<Given>,
 }
 
-/// A device until a power cut, or until it went over to another epoch: what it knew then, and what its programs had been told.
+/// A device until a power cut: what it knew then, and what its programs had been told.
 #[derive(Clone, Debug)]
 pub struct Life {
     pub device: Device,
-    /// The log's epoch that it was in.
-    pub epoch: u8,
     pub chain: Chain,
     pub kept: u64,
     pub given: Vec<(CallId, Given)>,
@@ -94,7 +92,7 @@ impl History {
 
     /// A power cut: the device forgets what it had not synced. For the others, calls that ended after that never
     /// ended; the device's view until now is kept.
-    pub fn cut(&mut self, (device, epoch): (Device, u8), chain: &Chain, kept: u64) {
+    pub fn cut(&mut self, device: Device, chain: &Chain, kept: u64) {
         let given = self.given(device);
         let mut forgotten = 0;
         for record in &mut self.records {
@@ -112,7 +110,6 @@ impl History {
         if forgotten != 0 {
             self.past.push(Life {
                 device,
-                epoch,
                 chain: chain.clone(),
                 kept,
                 given,
@@ -124,8 +121,7 @@ impl History {
         self.records.hash(into);
         self.ended.hash(into);
         for life in &self.past {
-            (life.device, life.epoch, life.kept).hash(into);
-            (life.chain.point(), &life.given).hash(into);
+            (life.device, life.chain.point(), life.kept, &life.given).hash(into);
         }
     }
 }

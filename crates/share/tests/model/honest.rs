@@ -320,7 +320,7 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
                     let before = &self.world.clients[at];
                     next.world
                         .history
-                        .cut((device, 0), before.frontier(), before.kept());
+                        .cut(device, before.frontier(), before.kept());
                 }
             }
             _ => {}

@@ -207,10 +207,7 @@ impl<E: ClientEngine> World<E> {
         self.lies += 1;
         if let Some(Leaf::Entry(entry)) = leaf {
             let log = self.clients[usize::from(to)].frontier().clone();
-            self.sign(
-                (entry.body.device, 0),
-                log.prefix(entry.body.heading.attests()),
-            );
+            self.sign(entry.body.device, log.prefix(entry.body.heading.attests()));
             self.keep(&entry);
         }
     }

@@ -67,7 +67,7 @@ impl<E: ClientEngine> World<E> {
         };
         let log = self.clients[usize::from(device)].frontier().clone();
         let shared = log.shared(standing);
-        self.history.cut((device, 0), &log, shared);
+        self.history.cut(device, &log, shared);
     }
 }
 

@@ -96,7 +96,7 @@ pub struct World<E> {
     pub marks: Vec<Mark>,
     pub attests: Vec<Attest>,
     /// Prefixes that devices have signed for, in messages or entries.
-    pub signed: Vec<((Device, u8), Chain)>,
+    pub signed: Vec<(Device, Chain)>,
     pub history: History,
     pub lapses: Lapses,
     pub alarms: Vec<String>,
@@ -203,10 +203,7 @@ impl<E: ClientEngine> World<E> {
                 Output::Send(Request::Entry(entry))
                     if !self.entries.iter().any(|known| known.id == entry.id) =>
                 {
-                    self.sign(
-                        (device, entry.body.epoch),
-                        log.prefix(entry.body.heading.attests()),
-                    );
+                    self.sign(device, log.prefix(entry.body.heading.attests()));
                     self.keep(entry);
                 }
                 Output::Send(Request::Mark(mark)) if !self.marks.contains(mark) => {
@@ -216,7 +213,7 @@ impl<E: ClientEngine> World<E> {
                 Output::Send(Request::Attest(attest)) if !self.attests.contains(attest) => {
                     let place = self.attests.partition_point(|known| known < attest);
                     self.attests.insert(place, *attest);
-                    self.sign((device, attest.epoch), log.prefix(attest.size));
+                    self.sign(device, log.prefix(attest.size));
                 }
                 _ => {}
             }
@@ -235,13 +232,13 @@ impl<E: ClientEngine> World<E> {
         self.entries.insert(place, entry.clone());
     }
 
-    /// A device signs for a prefix in an epoch of the log.
-    pub(crate) fn sign(&mut self, by: (Device, u8), prefix: Option<&Chain>) {
+    pub(crate) fn sign(&mut self, device: Device, prefix: Option<&Chain>) {
         let Some(prefix) = prefix else { return };
         // A longer prefix of the same log says the same and more.
-        self.signed
-            .retain(|(other, signed)| *other != by || !prefix.contains(signed.point()));
-        self.signed.push((by, prefix.clone()));
+        let weaker =
+            |(by, signed): &(Device, Chain)| *by == device && prefix.contains(signed.point());
+        self.signed.retain(|signed| !weaker(signed));
+        self.signed.push((device, prefix.clone()));
     }
 
     fn leaf_actions(&self, to: Device, actions: &mut Vec<Action>) {
@@ -531,7 +528,7 @@ impl<E: ClientEngine> System for World<E> {
             Action::Begin(_, from) => {
                 next.begun += 1;
                 let log = self.clients[usize::from(*from)].frontier();
-                next.sign((*from, 0), Some(log));
+                next.sign(*from, Some(log));
             }
             Action::Follow(..) => next.gone_over(device),
             Action::Leaf(to, Name::Lied(lie, deed)) => {
@@ -539,18 +536,14 @@ impl<E: ClientEngine> System for World<E> {
             }
             Action::Attest(to, liar, LIED) => {
                 let log = self.clients[usize::from(*to)].frontier();
-                next.sign((*liar, 0), Some(log));
+                next.sign(*liar, Some(log));
             }
             Action::Timer(_, Timer::Lapse) => next.lapses.ring(device),
             Action::Crash(_, Crash::Kill) => next.kills += 1,
             Action::Crash(_, Crash::Power) => {
                 next.powers += 1;
                 let before = &self.clients[at];
-                let epoch = u8::from(before.start().is_some());
-                // What the owners have signed is shown again.
-                let start = before.start().map_or(0, |start| start.size);
-                let kept = before.kept().max(start);
-                next.history.cut((device, epoch), before.frontier(), kept);
+                next.history.cut(device, before.frontier(), before.kept());
             }
             _ => {}
         }
