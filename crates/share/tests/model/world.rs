@@ -231,20 +231,6 @@ impl<E: ClientEngine> World<E> {
         self.entries.insert(place, entry.clone());
     }
 
-    pub(crate) fn sign(&mut self, device: Device, prefix: Option<&Chain>) {
-        let Some(prefix) = prefix else { return };
-        // A longer prefix of the same log says the same and more.
-        let weaker =
-            |(by, signed): &(Device, Chain)| *by == device && prefix.contains(signed.point());
-        let client = self.clients.get(usize::from(device));
-        let signed = match client.is_some_and(|client| client.start().is_some()) {
-            true => &mut self.signed_later,
-            false => &mut self.signed,
-        };
-        signed.retain(|signed| !weaker(signed));
-        signed.push((device, prefix.clone()));
-    }
-
     fn leaf_actions(&self, to: Device, actions: &mut Vec<Action>) {
         if !self.is_shown_leaves(to) {
             return;
