@@ -18,7 +18,7 @@ use trust::signatures::Signatures;
 use trust::statement::{Job, MAX_SIGNED_BYTES, Signed};
 use trust::volume_id::VolumeId;
 
-use super::{HostError, epochs};
+use super::{HostError, below};
 use crate::blocks::Storage;
 
 /// The temporary log.
@@ -132,7 +132,7 @@ impl Place {
             _lock: lock,
         };
         let (policies, _) = place.policies()?;
-        place.disk = epochs::disk(&place.root, policies.newest_epoch().number);
+        place.disk = below::disk(&place.root, policies.newest_epoch().number);
         Ok(place)
     }
 

@@ -6,12 +6,10 @@
 //! says of which epoch its leaves are, and the first start of the new epoch gives those of the old one up. Blocks are
 //! those of all epochs. What is beyond the prefix stays in the files of the old epoch, and nobody serves it.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::disk::{Disk, DiskFile, Lock, io_error, replace_file};
+use store::disk::{Disk, io_error, replace_file};
 use store::names::{self, TEMPORARY};
 use trust::key::PublicKey;
 use trust::shared::genesis::{Epoch, Policies};
@@ -19,6 +17,7 @@ use trust::signatures::Signatures;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 
+use super::below::disk;
 use super::directory::{LEAVES, Place, is_orderer};
 use super::leaves::Leaves;
 use super::record::StoredLeaf;
@@ -31,17 +30,6 @@ use crate::roster::Roster;
 const PART_BYTES: usize = 8 << 20;
 /// Leaves that are read at once.
 const AT_ONCE: u64 = 256;
-
-/// The part of a server's directory that has the log of an epoch.
-pub(super) fn disk(root: &Arc<dyn Disk>, epoch: u64) -> Arc<dyn Disk> {
-    match epoch {
-        0 => Arc::clone(root),
-        _ => Arc::new(Below {
-            root: Arc::clone(root),
-            prefix: format!("epoch-{epoch}"),
-        }),
-    }
-}
 
 /// See [`super::Host::renew`].
 pub(super) fn renew(
@@ -179,62 +167,5 @@ impl Copying {
             roots.extend(self.trail.push(&leaf));
         }
         Ok(self.to.append(&part, &before, &roots)?)
-    }
-}
-
-/// A directory of a disk, as a disk.
-struct Below {
-    root: Arc<dyn Disk>,
-    prefix: String,
-}
-
-impl Below {
-    fn name(&self, name: &str) -> String {
-        match name {
-            "" => self.prefix.clone(),
-            _ => format!("{}/{name}", self.prefix),
-        }
-    }
-}
-
-impl Disk for Below {
-    fn place(&self) -> &str {
-        self.root.place()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.path(&self.name(name))
-    }
-
-    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.root.create(&self.name(name))
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.root.open(&self.name(name))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.root.rename(&self.name(from), &self.name(to))
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.root.remove(&self.name(name))
-    }
-
-    fn make_dir(&self, name: &str) -> io::Result<()> {
-        self.root.make_dir(&self.name(name))
-    }
-
-    fn sync_dir(&self, name: &str) -> io::Result<()> {
-        self.root.sync_dir(&self.name(name))
-    }
-
-    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
-        self.root.list(&self.name(dir))
-    }
-
-    fn lock(&self, name: &str) -> io::Result<Option<Lock>> {
-        self.root.lock(&self.name(name))
     }
 }

@@ -20,6 +20,7 @@
 //! | `worker` | the two threads that call these |
 //! | `start` | reading the directory |
 //! | `directory` | the names in it; a new one |
+//! | `below` | where the log of each epoch lies |
 //! | `epochs` | the log begins again with a prefix of it, after a fork |
 //! | [`leaves`] | the files of leaves |
 //! | `tail` | the newest leaves, which are in the temporary log and in memory |
@@ -35,6 +36,7 @@
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
 mod accused;
+mod below;
 mod checkpoints;
 mod commit;
 mod confirmed;

@@ -73,7 +73,8 @@ fn views<E: ClientEngine>(world: &World<E>) -> Vec<View> {
     let mut views = Vec::new();
     for life in &world.history.past {
         let mut view = view(world, life.device, &life.chain, life.given.clone());
-        let truly = attested(world, life.device, &life.chain).max(life.kept);
+        let truly =
+            attested(world, life.device, &life.chain, is_second(&life.chain)).max(life.kept);
         for (at, (leaf, _)) in life.chain.leaves().into_iter().enumerate() {
             let own = author(leaf) == Some(life.device);
             view.forgotten |= u64::from(own && at as u64 >= truly) << at;
@@ -106,8 +107,12 @@ fn author(leaf: &Leaf) -> Option<Device> {
 
 /// Size of the longest prefix of `chain` that the device has signed for, in a message or an entry, delivered or not.
 /// What it signed may go on differently: it covers what both logs have.
-fn attested<E>(world: &World<E>, device: Device, chain: &Chain) -> u64 {
-    let signed = world.signed.iter().filter(|(by, _)| *by == device);
+fn attested<E>(world: &World<E>, device: Device, chain: &Chain, second: bool) -> u64 {
+    let signed = match second {
+        true => &world.signed_later,
+        false => &world.signed,
+    };
+    let signed = signed.iter().filter(|(by, _)| *by == device);
     signed
         .map(|(_, prefix)| prefix.shared(chain))
         .max()
@@ -120,8 +125,11 @@ fn view<E: ClientEngine>(
     chain: &Chain,
     given: Vec<(CallId, Given)>,
 ) -> View {
+    let start = world.clients[usize::from(device)].start();
+    let now = chain.point() == world.clients[usize::from(device)].frontier().point();
+    let second = is_second(chain) || now && start.is_some();
     let sizes: Vec<u64> = (0..DEVICES as Device)
-        .map(|author| attested(world, author, chain))
+        .map(|author| attested(world, author, chain, second))
         .collect();
     let mut sure = 0;
     for (at, (leaf, _)) in chain.leaves().into_iter().enumerate() {
@@ -153,6 +161,13 @@ fn view<E: ClientEngine>(
         forgotten: 0,
         given,
     }
+}
+
+/// Whether a log has entries of the second epoch. What devices sign there attests nothing in the first one.
+fn is_second(chain: &Chain) -> bool {
+    let later =
+        |(leaf, _): (&Leaf, Point)| matches!(leaf, Leaf::Entry(entry) if entry.body.epoch > 0);
+    chain.backwards().any(later)
 }
 
 /// Positions of the prefix that the owners have signed, for a device of the second epoch.

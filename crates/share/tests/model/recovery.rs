@@ -44,6 +44,21 @@ impl<E: ClientEngine> World<E> {
         }
     }
 
+    /// A device has signed for this prefix, in the epoch in which it is.
+    pub(crate) fn sign(&mut self, device: Device, prefix: Option<&Chain>) {
+        let Some(prefix) = prefix else { return };
+        // A longer prefix of the same log says the same and more.
+        let weaker =
+            |(by, signed): &(Device, Chain)| *by == device && prefix.contains(signed.point());
+        let client = self.clients.get(usize::from(device));
+        let signed = match client.is_some_and(|client| client.start().is_some()) {
+            true => &mut self.signed_later,
+            false => &mut self.signed,
+        };
+        signed.retain(|signed| !weaker(signed));
+        signed.push((device, prefix.clone()));
+    }
+
     /// Whether the server shows a device one leaf after the other.
     pub fn is_shown_leaves(&self, device: Device) -> bool {
         let client = &self.clients[usize::from(device)];

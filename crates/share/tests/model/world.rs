@@ -97,6 +97,8 @@ pub struct World<E> {
     pub attests: Vec<Attest>,
     /// Prefixes that devices have signed for, in messages or entries.
     pub signed: Vec<(Device, Chain)>,
+    /// The same for the second epoch.
+    pub signed_later: Vec<(Device, Chain)>,
     pub history: History,
     pub lapses: Lapses,
     pub alarms: Vec<String>,
@@ -127,6 +129,7 @@ impl<E: ClientEngine> World<E> {
             marks: Vec::new(),
             attests: Vec::new(),
             signed: Vec::new(),
+            signed_later: Vec::new(),
             history: History::default(),
             lapses: Lapses::default(),
             alarms: Vec::new(),
@@ -230,15 +233,6 @@ impl<E: ClientEngine> World<E> {
             .entries
             .partition_point(|known| key(known) < key(entry));
         self.entries.insert(place, entry.clone());
-    }
-
-    pub(crate) fn sign(&mut self, device: Device, prefix: Option<&Chain>) {
-        let Some(prefix) = prefix else { return };
-        // A longer prefix of the same log says the same and more.
-        let weaker =
-            |(by, signed): &(Device, Chain)| *by == device && prefix.contains(signed.point());
-        self.signed.retain(|signed| !weaker(signed));
-        self.signed.push((device, prefix.clone()));
     }
 
     fn leaf_actions(&self, to: Device, actions: &mut Vec<Action>) {
@@ -543,7 +537,11 @@ impl<E: ClientEngine> System for World<E> {
             Action::Crash(_, Crash::Power) => {
                 next.powers += 1;
                 let before = &self.clients[at];
-                next.history.cut(device, before.frontier(), before.kept());
+                let start = before.start().map_or(0, |start| start.size);
+                // Before its log has the start, a device tells nobody anything.
+                if before.frontier().size() >= start {
+                    next.history.cut(device, before.frontier(), before.kept());
+                }
             }
             _ => {}
         }
