@@ -6,6 +6,7 @@ mod places;
 mod protecting;
 mod publishing;
 mod reading;
+mod shared_files;
 mod sharing;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub use places::*;
 pub use protecting::*;
 pub use publishing::*;
 pub use reading::*;
+pub use shared_files::*;
 pub use sharing::*;
 
 /// File systems on storage that nobody has to trust.

@@ -45,5 +45,6 @@ pub mod roster;
 pub mod rows;
 pub mod rules;
 pub mod scheme;
+mod sealed;
 pub mod signed;
 pub mod volume;

@@ -515,70 +515,6 @@ pub struct ShareCheck {
     pub volume: Option<VolumeId>,
 }
 
-/// `bulla put`.
-#[derive(Debug, Args)]
-pub struct Put {
-    /// FILE... VOLUME [PATH]: the files, or `-` for stdin; the shared volume (its name on this machine, or its id); and
-    /// the path in it [default: its root directory]
-    #[arg(value_name = "FILE... VOLUME [PATH]", required = true, num_args = 2..)]
-    pub words: Vec<OsString>,
-    /// Also put directories, with all that is in them
-    #[arg(short, long)]
-    pub recursive: bool,
-    /// The flags.
-    #[command(flatten)]
-    pub waiting: Waiting,
-}
-
-/// `bulla mkdir`.
-#[derive(Debug, Args)]
-pub struct Mkdir {
-    /// The shared volume: its name on this machine, or its id
-    pub volume: String,
-    /// The directories to make
-    #[arg(required = true)]
-    pub path: Vec<OsString>,
-    /// Also make the directories above that do not exist, and accept those that exist
-    #[arg(short, long)]
-    pub parents: bool,
-    /// The group whose members may use it [default: the owner of the directory above]
-    #[arg(long, value_name = "GROUP", value_parser = parse_label)]
-    pub group: Option<Label>,
-    /// The flags.
-    #[command(flatten)]
-    pub waiting: Waiting,
-}
-
-/// `bulla mv`.
-#[derive(Debug, Args)]
-pub struct Mv {
-    /// The shared volume: its name on this machine, or its id
-    pub volume: String,
-    /// FROM... TO: the files or directories, and the new path. If a directory is there, they go into it; a file that is
-    /// there is replaced
-    #[arg(value_name = "FROM... TO", required = true, num_args = 2..)]
-    pub path: Vec<OsString>,
-    /// The flags.
-    #[command(flatten)]
-    pub waiting: Waiting,
-}
-
-/// `bulla rm`.
-#[derive(Debug, Args)]
-pub struct Rm {
-    /// The shared volume: its name on this machine, or its id
-    pub volume: String,
-    /// The files to remove
-    #[arg(required = true)]
-    pub path: Vec<OsString>,
-    /// Also remove directories, with all that is in them
-    #[arg(short, long)]
-    pub recursive: bool,
-    /// The flags.
-    #[command(flatten)]
-    pub waiting: Waiting,
-}
-
 fn parse_volume(text: &str) -> Result<VolumeId, String> {
     text.parse().map_err(|e| format!("`{text}`: {e}"))
 }
@@ -587,7 +523,7 @@ fn parse_server(text: &str) -> Result<ServerAddress, String> {
     text.parse().map_err(|e| format!("{e}"))
 }
 
-fn parse_label(text: &str) -> Result<Label, String> {
+pub(super) fn parse_label(text: &str) -> Result<Label, String> {
     Label::new(text).map_err(|e| format!("`{text}`: {e}"))
 }
 

@@ -27,9 +27,9 @@ use trust::volume_id::VolumeId;
 use super::posted::{MAX_POSTED_BYTES, Posted};
 use super::rows::{MAX_ROWS, MAX_ROWS_BYTES};
 use crate::files::{Files, Shelf};
-use crate::host::sealed::Form;
 use crate::ledger::Ledger;
 use crate::roster::Product;
+use crate::sealed::Form;
 
 const FILE: &str = "start";
 const FORM: Form = Form {

@@ -15,11 +15,11 @@ use trust::shared::genesis::Policies;
 use trust::signatures::Signatures;
 
 use super::directory::CHECKPOINTS;
-use super::sealed::Form;
 use super::session::Session;
 use super::{Core, HostError};
 use crate::blocks::storage::lock;
 use crate::checkpoint::{MAX_POSTED_BYTES, Posted};
+use crate::sealed::Form;
 
 const FORM: Form = Form {
     what: "file of checkpoints",

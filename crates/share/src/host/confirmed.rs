@@ -13,8 +13,8 @@ use trust::volume_id::VolumeId;
 
 use super::Core;
 use super::directory::CONFIRMED;
-use super::sealed::Form;
 use crate::blocks::storage::lock;
+use crate::sealed::Form;
 
 const FORM: Form = Form {
     what: "file of confirmations",

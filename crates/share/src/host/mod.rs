@@ -32,7 +32,6 @@
 //! | `counts` | [`Counts`]: what the server has done |
 //! | `checkpoints` | what checkpointers have signed, and the file that keeps it |
 //! | `confirmed` | the newest Attest of each device, and the file that keeps them |
-//! | `sealed` | what these two files have in common |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
 mod accused;
@@ -51,7 +50,6 @@ mod moving;
 mod options;
 pub mod rate;
 pub mod record;
-pub(crate) mod sealed;
 mod session;
 mod start;
 mod tail;

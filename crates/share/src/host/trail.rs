@@ -14,11 +14,11 @@ use trust::shared::entry::Author;
 use trust::volume_id::VolumeId;
 
 use super::directory::SNAPSHOT;
-use super::sealed::Form;
 use crate::prefixes::{PAGE, Rfc6962};
 use crate::roster::{Product, Roster};
 use crate::rows::Rows;
 use crate::scheme::{Leaf, Scheme};
+use crate::sealed::Form;
 use crate::volume::Roll;
 
 const FORM: Form = Form {

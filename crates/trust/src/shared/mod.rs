@@ -13,7 +13,7 @@
 //! | [`note`] | the orderer's checkpoints |
 //! | [`genesis`] | policies, and the epochs of the log |
 //! | [`evidence`] | files that convict an orderer or a device |
-//! | [`checkpoint`] | the state at a position, signed by those who replayed the log |
+//! | [`checkpoint`], [`row`] | the state at a position, signed by those who replayed the log; the keys of its rows |
 //! | [`invitation`], [`words`] | how a device is admitted; words that people compare |
 //! | [`principal`], [`key`] | users, groups, devices, names of files; the keys of the state |
 //! | [`decision`], [`change`], [`guard`] | what an op changes, and what must hold for it |
@@ -47,6 +47,7 @@ pub mod ops;
 pub mod outcome;
 pub mod outline;
 pub mod principal;
+pub mod row;
 #[cfg(test)]
 mod samples;
 pub mod words;

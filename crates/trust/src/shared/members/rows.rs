@@ -12,12 +12,12 @@ use super::{
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::key::PublicKey;
-use crate::shared::calls;
-use crate::shared::checkpoint::Row;
+use crate::shared::change::Change;
 use crate::shared::decision::{Label, MAX_LABEL_BYTES, Role};
-use crate::shared::ops::Body;
+use crate::shared::ops::{Body, Op};
 use crate::shared::outcome::Written;
 use crate::shared::principal::{Device, Principal};
+use crate::shared::row::Row;
 
 const WHAT: &str = "row of a checkpoint";
 /// A position that the log never reaches: the members there are those after all entries.
@@ -77,7 +77,8 @@ impl Members {
             let mut e = Encoder::new();
             late.written.device.encode(&mut e);
             e.varint(late.written.seen).varint(late.written.kept);
-            let body = Body::new(vec![calls::decide(late.decision.clone())])?;
+            let decide = Change::Decide(late.decision.clone());
+            let body = Body::new(vec![Op::new(Vec::new(), vec![decide])])?;
             e.raw(&body.encode());
             // An entry has fewer ops.
             let op = u32::try_from(late.op).unwrap_or(u32::MAX);

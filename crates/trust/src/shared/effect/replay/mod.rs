@@ -1,7 +1,7 @@
 //! Keeps the outline of every entry, and evaluates only what a question depends on. Relies on `judge` for each op;
 //! `view` finds the values before an op, `work` evaluates what they depend on, `list` lists directories, `queue` tells who
 //! waits for a lock, `rests` says which entries a value rests on, `forget` drops what is folded, `checkpoint` gives the
-//! state as rows and begins with one.
+//! state as rows, and `base` is what a replay has that begins with them.
 //!
 //! The value of a key at a position is what the last op before it that names the key and has effect made of it, or
 //! what the last fold says. So evaluation reads the bodies of entries that name the key, and of those that name the
@@ -23,6 +23,7 @@ use crate::shared::outline::Outline;
 use crate::shared::principal::{Device, FileId, Name, Principal, Target};
 use crate::tree::inode::Inode;
 
+mod base;
 mod checkpoint;
 mod chunks;
 mod forget;
@@ -33,7 +34,8 @@ mod rows;
 mod view;
 mod work;
 
-pub use checkpoint::{Base, Page};
+pub use base::Base;
+pub use checkpoint::Page;
 use forget::Settling;
 pub use list::Names;
 pub use queue::Queue;

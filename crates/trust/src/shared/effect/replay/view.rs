@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::checkpoint::Kept;
+use super::base::Kept;
 use super::{Last, Made, Replay, Sources, Task, Version};
 use crate::error::Reject;
 use crate::shared::change::Change;

@@ -1,4 +1,4 @@
-//! What the small files of a server have in common: a head that names the format and the log, and a checksum at the end.
+//! What small files of a server and of a device have in common: a head that names the format and the log, and a checksum at the end.
 //! Bytes: `docs/formats/shared-server.md`.
 
 use trust::Reject;
