@@ -31,9 +31,9 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let mut after = Vec::new();
         let mut news = Vec::with_capacity(new.len());
         for leaf in new {
-            let leaf = self.as_sent(leaf);
-            self.take_leaf(&leaf, reply, &mut after)?;
-            news.push(leaf);
+            let sent = self.as_sent(leaf);
+            self.take_leaf(leaf, reply, &mut after)?;
+            news.push(sent);
         }
         if !reply.more {
             self.verify_all(&reply.note)?;
