@@ -119,8 +119,6 @@ impl Lost {
                     Change::Decide(_) => lost.others = lost.others.saturating_add(1),
                     Change::Fold { .. }
                     | Change::Lock { .. }
-                    | Change::Claim { .. }
-                    | Change::Pass { .. }
                     | Change::Unlock { .. } => {}
                 }
             }

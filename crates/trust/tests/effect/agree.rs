@@ -390,7 +390,7 @@ fn random_calls_have_every_kind_of_outcome() {
     ];
     let calls = [
         "Create", "Link", "Unlink", "Rmdir", "Rename", "Exchange", "Write", "Chmod", "Lock",
-        "Claim", "Pass", "Unlock", "Fold",
+        "Unlock", "Fold",
     ];
     for kind in outcomes.into_iter().chain(calls) {
         let count = counts.get(kind).copied().unwrap_or(0);
