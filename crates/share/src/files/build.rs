@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use trust::shared::calls::{self, Calls, Held, Replaced, Spot};
 use trust::shared::change::Change;
+use trust::shared::guard::Guard;
 use trust::shared::ops::{Body, Op};
 use trust::shared::outcome::NoEffect;
 use trust::shared::principal::{FileId, INumber, Target};

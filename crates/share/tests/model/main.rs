@@ -13,6 +13,7 @@
 //! | `liar` | a member that lies |
 //! | `action` | what may happen, and traces |
 //! | `honest` | devices, an honest server, and a network |
+//! | `beginning` | devices that begin with a checkpoint |
 //! | `broken` | what can be wrong with a state |
 //! | `explorer` | all states, or some by seed; traces |
 //! | `history`, `posix`, `checks` | what programs saw, what they may see, views |
@@ -32,6 +33,7 @@
 
 mod action;
 mod alarms;
+mod beginning;
 mod broken;
 mod calls;
 mod chain;

@@ -1,5 +1,6 @@
 //! Tests of checkpoints: their signers, rows and proofs.
 
+use crate::shared::principal::{Device, Principal};
 use std::collections::HashMap;
 
 use proptest::prelude::*;

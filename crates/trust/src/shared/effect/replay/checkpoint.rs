@@ -8,23 +8,20 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
-use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::base::{Base, Kept};
 use super::view::View;
-use super::{Blocks, Bodies, Lock, Replay, Sources, Stop, Volume};
-use crate::encode::{Decoder, Encoder};
-use crate::error::Reject;
+use super::{Blocks, Bodies, Replay, Sources, Stop, Volume};
+use crate::encode::Encoder;
 use crate::handle::{Handle, Hasher, InodeBlock};
 use crate::shared::effect::{Missing, Values};
-use crate::shared::itable::{Fold, Known, MAX_TABLE_INLINE_BYTES};
+use crate::shared::itable::{Known, MAX_TABLE_INLINE_BYTES};
 use crate::shared::key::Key;
-use crate::shared::principal::{Device, FileId, Name, Principal, Target};
+use crate::shared::principal::{FileId, Name, Principal};
 use crate::shared::row::Row;
-use crate::tree::inode::{Entry, Inode};
+use crate::tree::inode::Entry;
 
 /// Bytes of a row's value before the inode: position, and whether there is one.
 const HEAD_BYTES: usize = 11;
