@@ -102,13 +102,13 @@ pub struct World<E> {
     pub history: History,
     pub lapses: Lapses,
     pub alarms: Vec<String>,
-    called: Vec<u8>,
+    pub(crate) called: Vec<u8>,
     kills: u8,
     powers: u8,
     refusals: u8,
-    begun: u8,
+    pub(crate) begun: u8,
     /// Size of the log that all devices begin with.
-    base: u64,
+    pub(crate) base: u64,
     pub(crate) lies: u8,
     pub(crate) turn: Option<Device>,
     /// Devices that take no further step, as bits.
