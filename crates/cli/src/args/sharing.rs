@@ -55,13 +55,13 @@ pub enum ShareCommand {
     Compare(ShareCompare),
     /// Check a file of evidence: whether it convicts a server or a device, and of what
     Check(ShareCheck),
-    /// Go on after a fork: sign which log stands and who orders from then on; writes a file for the server and all members
+    /// Go on after a fork: sign which log stands; writes a file for the server and all members
     Recover(ShareRecover),
-    /// Go over to the log that the owners let stand after a fork; what this device alone has comes back as copies
+    /// Go over to the log that the owners let stand after a fork
     Follow(ShareFollow),
     /// Accept what a silent device wrote, as far as this device has seen it
     Accept(ShareDevice),
-    /// Sign what the log comes to, so that new devices begin there instead of replaying everything
+    /// Sign what the log comes to, so that new devices begin there
     Checkpoint(ShareCheckpoint),
     /// Publish the files of a shared volume as the next version of a published volume
     Export(ShareExport),

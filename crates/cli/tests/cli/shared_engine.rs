@@ -28,10 +28,10 @@ fn kind(ran: &Ran) -> String {
 }
 
 /// `share run`, which goes on.
-struct Running(Option<Talk>);
+pub struct Running(Option<Talk>);
 
 impl Running {
-    fn begin(home: &Home, flags: &[&str]) -> Running {
+    pub fn begin(home: &Home, flags: &[&str]) -> Running {
         let args = [&["--json", "share", "run", "notes"], flags].concat();
         let mut talk = Talk::begin(&mut home.command(&args));
         if flags.contains(&"--metrics") {
@@ -46,7 +46,7 @@ impl Running {
     }
 
     /// SIGTERM.
-    fn stop(mut self) -> Ran {
+    pub fn stop(mut self) -> Ran {
         let talk = self.0.take().unwrap();
         signal(talk.child.id(), "TERM");
         talk.end()

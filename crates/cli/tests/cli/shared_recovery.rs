@@ -3,9 +3,10 @@
 
 use std::path::PathBuf;
 
+use crate::shared_engine::Running;
 use crate::shared_forks::{compared, forked, kind, put, read};
 use crate::shared_lab::{Orderer, joined};
-use crate::support::Home;
+use crate::support::{Home, wait_until};
 
 /// The names in the root directory.
 fn names(home: &Home) -> Vec<String> {
@@ -95,6 +96,21 @@ fn after_a_fork_both_devices_go_on_and_nothing_is_lost() {
     let phone = joined(&ada, "ada");
     assert_eq!(read(&phone, "before"), "both know this\n");
     assert_eq!(names(&phone), names(&ada));
+}
+
+#[test]
+fn engine_that_stays_goes_over_by_itself_and_gives_back() {
+    let (mut orderer, ada, laptop) = forked();
+    let running = Running::begin(&laptop, &[]);
+    let rules = recovered(&ada, &[]);
+    accepted(&mut orderer, &rules);
+    // This command waits for the process that runs the engine.
+    assert_eq!(read(&laptop, "plan"), "the ferry goes at nine\n");
+    wait_until("the copy is there", || copies(&ada).len() == 1);
+    put(&laptop, "again", "we too\n");
+    assert_eq!(read(&ada, "again"), "we too\n");
+    running.stop().ends(0);
+    assert_eq!(copies(&ada).len(), 1);
 }
 
 #[test]
