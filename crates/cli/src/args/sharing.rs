@@ -55,7 +55,7 @@ pub enum ShareCommand {
     Compare(ShareCompare),
     /// Check a file of evidence: whether it convicts a server or a device, and of what
     Check(ShareCheck),
-    /// Go on after a fork: sign which log stands; writes a file for the server and all members
+    /// Go on after a fork: an owner signs which log stands
     Recover(ShareRecover),
     /// Go over to the log that the owners let stand after a fork
     Follow(ShareFollow),
