@@ -119,7 +119,9 @@ impl Lost {
                     Change::Decide(_) => lost.others = lost.others.saturating_add(1),
                     Change::Fold { .. }
                     | Change::Lock { .. }
-                    | Change::Unlock { .. } => {}
+                    | Change::Unlock { .. }
+                    | Change::Pass { .. }
+                    | Change::Claim { .. } => {}
                 }
             }
         }
