@@ -16,6 +16,9 @@ use super::call::{Call, MAX_CALL_BYTES, Over, Place, Which};
 use super::plan::{Made, Plan, Try};
 use super::sight::{Halt, Sight};
 
+/// Failures after which a call takes the lock of its file, so that others let it go first.
+const PATIENCE: u8 = 3;
+
 type Planned = Result<Plan, Halt>;
 
 impl From<NoEffect> for Halt {
@@ -27,21 +30,23 @@ impl From<NoEffect> for Halt {
 impl Sight<'_> {
     /// What a call comes to.
     pub fn plan(&mut self, call: &Call, attempt: Try) -> Planned {
-        let made = match self.made(call, attempt) {
-            Err(Halt::Locked(file, lock)) => self.waits(call, attempt, (file, lock)),
-            made => made,
-        };
-        match made? {
-            Plan::Op(op, blocks) => {
-                let op = self.in_turn(call, attempt, op)?;
-                self.checked(call, op, blocks)
+        match self.made(call, attempt) {
+            Ok(Plan::Op(op, blocks)) => self.checked(call, attempt, op, blocks),
+            Err(Halt::Locked(file, lock)) if lock.last < attempt.lapsed => {
+                let op = calls::lock(file, Some(lock), self.device);
+                self.checked(call, Try::default(), op, Vec::new())
             }
-            plan => Ok(plan),
+            Err(Halt::Locked(..)) if matches!(call, Call::Lock { wait: false, .. }) => {
+                Err(Refused::Locked.into())
+            }
+            Err(Halt::Locked(_, lock)) => Ok(Plan::Blocked(lock.last)),
+            other => other,
         }
     }
 
-    /// An op that its author may make, and that fits into an entry.
-    fn checked(&self, call: &Call, op: Op, blocks: Vec<Made>) -> Planned {
+    /// An op that its author may make, and that fits into an entry. A call that fails again and again first takes the
+    /// lock of its file, and gives it up with its change.
+    fn checked(&self, call: &Call, attempt: Try, op: Op, blocks: Vec<Made>) -> Planned {
         let may = |change: &Change| {
             let key = change.key();
             self.members.may_change(self.device, &key, self.members_at)
@@ -49,6 +54,11 @@ impl Sight<'_> {
         if !op.changes.iter().all(may) {
             return Err(Refused::NotPermitted.into());
         }
+        let op = match call {
+            Call::Lock { .. } | Call::Unlock { .. } => op,
+            _ if attempt.failed < PATIENCE => op,
+            _ => self.insisting(op),
+        };
         if Body::new(vec![op.clone()]).is_err() {
             return Err(Refused::TooLarge.into());
         }
@@ -56,6 +66,26 @@ impl Sight<'_> {
             return Err(Refused::TooLarge.into());
         }
         Ok(Plan::Op(op, blocks))
+    }
+
+    fn insisting(&self, op: Op) -> Op {
+        let free = op.guards.iter().find_map(|guard| match guard {
+            Guard::Unlocked { file } => Some(*file),
+            _ => None,
+        });
+        if let Some(file) = free {
+            return calls::lock(file, None, self.device);
+        }
+        let held: Vec<FileId> = op
+            .guards
+            .iter()
+            .filter_map(|guard| match guard {
+                Guard::Holds { file } => Some(*file),
+                _ => None,
+            })
+            .collect();
+        let unlocks = held.into_iter().map(|file| Change::Unlock { file });
+        Op::new(op.guards, op.changes.into_iter().chain(unlocks).collect())
     }
 
     fn made(&mut self, call: &Call, attempt: Try) -> Planned {
@@ -320,12 +350,7 @@ impl Sight<'_> {
     fn give_up_lock(&mut self, file: &Which) -> Planned {
         let file = self.file(file)?;
         match self.lock(&file)? {
-            Some(lock) if lock.holder == self.device => {
-                let queue = self.queue(&file)?.unwrap_or_default();
-                let mut op = calls::unlock(file);
-                op.changes = vec![self.given_up(file, &queue)];
-                Plan::op(op)
-            }
+            Some(lock) if lock.holder == self.device => Plan::op(calls::unlock(file)),
             _ => Err(Refused::NotLocked.into()),
         }
     }

@@ -60,7 +60,7 @@ pub(super) struct Sight<'a> {
 }
 
 impl<'a> Sight<'a> {
-    pub(super) fn sources(&self) -> Sources<'a, Shelf> {
+    fn sources(&self) -> Sources<'a, Shelf> {
         Sources {
             members: self.members,
             stored: self.shelf,

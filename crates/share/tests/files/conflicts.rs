@@ -304,7 +304,6 @@ fn attributes_that_devices_set_at_a_time_are_all_set() {
 #[test]
 fn call_that_failed_three_times_takes_the_lock_of_its_file() {
     let mut net = Net::new(2, 51);
-    net.whole = true;
     let make = net.create("f", regular("0"), false);
     let file = net.done(0, make);
     net.rest();

@@ -16,7 +16,6 @@
 //! | `people` | decisions about members, permission |
 //! | `folds` | folds |
 //! | `journal` | bytes of calls |
-//! | `turns` | many devices that change one file |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
@@ -32,5 +31,4 @@ mod net;
 mod newer;
 mod people;
 mod posix;
-mod turns;
 mod world;

@@ -18,7 +18,6 @@ use share::volume::Roll;
 use trust::Handle;
 use trust::shared::change::Change;
 use trust::shared::decision::{Decision, Label, Role};
-use trust::shared::device::DeviceKey;
 use trust::shared::effect::Missing;
 use trust::shared::form::Heading;
 use trust::shared::genesis::Policies;
@@ -58,9 +57,6 @@ pub struct Net {
     shelf_bytes: usize,
     pub fetched: u64,
     pub entries: u64,
-    /// Bodies come with deliveries, as the product's server sends them when they are short, and a message does not wait
-    /// for those before it.
-    pub whole: bool,
     policies: Policies,
 }
 
@@ -97,7 +93,6 @@ impl Net {
             shelf_bytes,
             fetched: 0,
             entries: 0,
-            whole: false,
             policies,
         };
         net.start();
@@ -131,7 +126,6 @@ impl Net {
     ) -> Engine<Product, Files, u64> {
         let shelf = Arc::new(Shelf::new(self.shelf_bytes));
         let files = Files::new(&self.policies, shelf).unwrap();
-        let files = files.of(device(number));
         let mut durable = Durable::new(Ledger::new(Recent::default(), files));
         journal.iter().for_each(|record| durable.apply(record));
         let seed = self.seed << 16 | (number as u64) << 8 | (self.drawn & 0xff);
@@ -191,16 +185,8 @@ impl Net {
             let author = entry.signed().entry().device;
             for change in ops.iter().flat_map(|op| &op.changes) {
                 match change {
-                    Change::Lock { file: locked } | Change::Claim { file: locked }
-                        if *locked == file && holder.is_none() =>
-                    {
+                    Change::Lock { file: locked } if *locked == file && holder.is_none() => {
                         holder = Some(author);
-                    }
-                    Change::Pass { file: passed, to }
-                        if *passed == file && holder == Some(author) =>
-                    {
-                        let to = self.files(0).members().key(*to).unwrap();
-                        holder = holder.and(Some(DeviceKey::from(to)));
                     }
                     Change::Unlock { file: unlocked } if *unlocked == file => {
                         holder = holder.filter(|holder| *holder != author);
@@ -373,11 +359,8 @@ impl Net {
     }
 
     fn serve(&mut self, at: usize) {
-        while let Some(request) = self.nodes[at].up.pop_front() {
+        if let Some(request) = self.nodes[at].up.pop_front() {
             self.receive(at, &request);
-            if !self.whole {
-                break;
-            }
         }
     }
 
@@ -432,11 +415,7 @@ impl Net {
             return;
         };
         let range = delivery.leaves.start as usize..delivery.leaves.end as usize;
-        let whole = self.whole;
-        let leaves = self.stored[range].iter().map(|leaf| match whole {
-            true => leaf.clone(),
-            false => carried(leaf),
-        });
+        let leaves = self.stored[range].iter().map(carried);
         self.nodes[at].down.push_back(Reply {
             from: delivery.leaves.start,
             leaves: leaves.collect(),

@@ -86,8 +86,7 @@ fn ring(clients: &mut [Client; 2], alarm: &mut Alarm<CallId>, now_ms: u64) -> us
 fn lock_is_taken_over_a_time_to_live_after_its_last_renewal_and_not_before() {
     let mut clients = locked();
     let mut alarm = Alarm::new(Delays::default());
-    // It says that it waits.
-    assert_eq!(call(&mut clients, 1, 0, Call::Append(0)), 1);
+    assert_eq!(call(&mut clients, 1, 0, Call::Append(0)), 0);
     alarm.set(0, &clients[1]);
     assert_eq!(ring(&mut clients, &mut alarm, 29_000), 0);
     // A renews its lock: the time to live begins anew.

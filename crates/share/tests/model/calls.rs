@@ -169,17 +169,7 @@ fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
     let mine = caller.mine();
     let starves = caller.attempt.failed >= PATIENCE && caller.rules.has(Rule::Lock);
     if lock.is != mine && (lock.is != 0 || starves) {
-        let taken = take(file, false, caller, state);
-        let waits = state.waits(file, caller.attempt.device) || !caller.rules.has(Rule::Queue);
-        return match taken {
-            Build::Blocked(_) if !waits => Build::Op(Op {
-                call: caller.asked.call,
-                completes: false,
-                guards: Vec::new(),
-                changes: vec![Change::Claim(file)],
-            }),
-            taken => taken,
-        };
+        return take(file, false, caller, state);
     }
     let mut op = Op {
         call: caller.asked.call,
@@ -206,14 +196,7 @@ fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
         before.with(caller.asked.call).0,
     ));
     if lock.is == mine {
-        let next = state.next(file).filter(|_| caller.rules.has(Rule::Queue));
-        op.changes.push(match next {
-            Some(to) => Change::Pass(file, to),
-            None => Change::Unlock(file),
-        });
-        if !caller.rules.has(Rule::PassHolds) {
-            op.guards.retain(|guard| guard.key != Key::Lock(file));
-        }
+        op.changes.push(Change::Unlock(file));
     }
     Build::Op(op)
 }

@@ -12,7 +12,6 @@ mod forget;
 mod hostile;
 mod locks;
 mod posix;
-mod turns;
 mod vectors;
 mod world;
 

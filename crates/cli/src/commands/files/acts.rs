@@ -176,12 +176,10 @@ fn unnamed(op: &Op) -> Act<'_> {
             principal: *principal,
             upto: fold.upto,
         },
-        ([Change::Lock { file } | Change::Claim { file }], _) => Act::Lock(*file),
-        ([Change::Unlock { file } | Change::Pass { file, .. }], _) => Act::Unlock(*file),
+        ([Change::Lock { file }], _) => Act::Lock(*file),
+        ([Change::Unlock { file }], _) => Act::Unlock(*file),
         ([Change::Set { file, inode }, rest @ ..], _)
-            if rest
-                .iter()
-                .all(|it| matches!(it, Change::Unlock { .. } | Change::Pass { .. })) =>
+            if rest.iter().all(|it| matches!(it, Change::Unlock { .. })) =>
         {
             Act::Set { file: *file, inode }
         }

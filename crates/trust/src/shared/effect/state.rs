@@ -156,11 +156,7 @@ impl State {
             Change::Unlink { directory, name } => {
                 self.entries.insert((*directory, name.clone()), (at, None));
             }
-            Change::Pass { file, to } => {
-                let holder = *to;
-                self.locks.insert(*file, Lock { holder, last: at });
-            }
-            Change::Lock { file } | Change::Claim { file } => {
+            Change::Lock { file } => {
                 let holder = placed.written.device;
                 self.locks.insert(*file, Lock { holder, last: at });
             }
