@@ -405,6 +405,10 @@ pub(super) fn store_error(e: &mut Encoder, error: &StoreError) {
         StoreError::BadAnswer { .. } => {
             e.u8(3);
         }
+        StoreError::Unavailable { cause, .. } => {
+            e.u8(0);
+            text(e, cause);
+        }
         error => {
             e.u8(0);
             text(e, &error.to_string());

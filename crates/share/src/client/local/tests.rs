@@ -289,6 +289,8 @@ fn told() -> Vec<Told> {
     told.push(Told::Done(6, Ok(vec![Handle::from_bytes([6; 32])])));
     let (place, cause) = (String::new(), "full".to_owned());
     told.push(Told::Done(6, Err(StoreError::Full { place, cause })));
+    let (place, cause) = (String::new(), "gone".to_owned());
+    told.push(Told::Done(6, Err(StoreError::Unavailable { place, cause })));
     told.push(Told::Leaving(12));
     told
 }
