@@ -221,7 +221,7 @@ pub struct ShareCheckpoint {
 pub enum Checkpointer {
     /// The device of this machine.
     This,
-    /// Who has this key.
+    /// The holder of this key.
     Key(PublicKey),
 }
 

@@ -72,7 +72,7 @@ fn second_device_of_a_user_begins_with_the_checkpoint_of_the_first() {
     assert!(check.err.contains("began with"), "{}", check.err);
     ada.run(&["share", "checkpoint", "notes", "--check"])
         .ends(0);
-    // Who wants to see everything himself replays.
+    // With --replay a device verifies the whole log.
     let (own, replayed) = joined_with(&ada, &["--replay"]);
     assert!(replayed.is_null());
     own.run(&["share", "checkpoint", "notes", "--check"])

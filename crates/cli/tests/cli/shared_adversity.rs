@@ -296,7 +296,7 @@ fn status_without_the_server_is_what_this_device_knows() {
     let text = laptop.run(&["share", "compare", "notes"]).ends(0).out;
     std::fs::write(ada.path("seen"), text).unwrap();
     ada.run(&["share", "compare", "notes", "seen"]).ends(0);
-    // What is worse than a server that is away is what the command ends with.
+    // A trouble that is worse than an absent server decides the exit code.
     orderer.start();
     ada.run(&["share", "device", "remove", "notes", "1"])
         .ends(0);

@@ -507,7 +507,7 @@ fn fork_is_noticed_by_who_has_a_beacon_on_the_other_branch() {
     eprintln!("noticed after {:?}", began.elapsed());
     let refused = put(&ada, "plan", "nine\n").ends(30);
     assert_eq!(kind(&refused), "unattested");
-    // What it says to do finds the fork.
+    // The command that its hint names finds the fork.
     running.kill();
     let text = ada.run(&["share", "compare", "notes"]).ends(0).out;
     std::fs::write(tower.path("seen"), text).unwrap();

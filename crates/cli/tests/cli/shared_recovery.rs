@@ -61,7 +61,7 @@ fn after_a_fork_both_devices_go_on_and_nothing_is_lost() {
         .run(&["--json", "ls", "notes", "--deadline", "3s"])
         .ends(30);
     assert!(told.err.contains("not accepted"), "{}", told.err);
-    // What it alone has is not back yet.
+    // The device still owes its lost work.
     ada.run(&["share", "forget", "notes", "--yes"]).ends(1);
     accepted(&mut orderer, &rules);
     put(&ada, "after", "we go on\n");

@@ -52,8 +52,8 @@ impl Posted {
         Ok(Posted { note, signed })
     }
 
-    /// What it says, if orderer and statement name the same log of the newest epoch. Nothing says yet who signed the
-    /// statement.
+    /// The checkpoint in it, if orderer and statement name the same log of the newest epoch. The signatures of the
+    /// statement are not verified.
     ///
     /// # Errors
     /// [`Reject`].
@@ -89,7 +89,7 @@ impl Posted {
 pub struct Trusted {
     /// As the server gave it.
     pub posted: Posted,
-    /// What it says.
+    /// The checkpoint in it.
     pub checkpoint: VerifiedCheckpoint,
 }
 

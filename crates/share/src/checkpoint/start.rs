@@ -7,8 +7,8 @@
 //! posted bytes | count varint | count × (bytes of the key | bytes of the value) | BLAKE3 [32] of all before
 //! ```
 //!
-//! What is read here was verified before it was written. Hashes of leaves still must lead to the root, and every row must
-//! be one that a log can have; signatures are not verified again.
+//! The device verified all of this before it wrote it. A start checks again that the hashes of leaves lead to the root,
+//! and that a log can have each row. It does not verify signatures again.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};

@@ -1,5 +1,5 @@
-//! Beacons: devices that sign an entry again and again. Who hears nothing new of one for too long is perhaps shown
-//! another log than the beacon, and uses nothing until it hears again (decision 0053).
+//! Beacons: devices that sign an entry again and again. A device that gets no new entry of its beacon for too long may be
+//! on another branch than the beacon. It then uses nothing until such an entry comes (decision 0053).
 //!
 //! Time is this machine's monotonic clock, and begins with the engine. Nothing depends on what a clock of the day says,
 //! neither here nor at the beacon. A connection that was just made gets a moment to bring what was missed, until it has

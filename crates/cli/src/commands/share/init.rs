@@ -130,7 +130,7 @@ impl Terms<'_> {
         }
     }
 
-    /// Who signs checkpoints.
+    /// The keys that sign checkpoints.
     fn checkpointers(&self, device: PublicKey) -> Outcome<Threshold> {
         if self.checkpointers.is_empty() {
             return Ok(Threshold::none());

@@ -206,7 +206,7 @@ async fn oversized_and_truncated_messages_are_refused() {
     server.stop().await;
 }
 
-/// Who never says who it is, and who was refused, does not keep a connection.
+/// The server ends the connection of a client that never sends ENTER, and of one that it has refused.
 #[tokio::test]
 async fn client_that_does_not_enter_is_cut_off_soon() {
     let dir = directory();
