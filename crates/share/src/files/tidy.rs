@@ -33,6 +33,8 @@ pub(super) struct Unfolded {
     since: BTreeMap<Principal, Since>,
     /// Entries that fold.
     folds: u64,
+    /// Position of the last of them.
+    last: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +52,7 @@ impl Unfolded {
         Unfolded {
             since: since.collect(),
             folds: 0,
+            last: 0,
         }
     }
 
@@ -72,6 +75,7 @@ impl Unfolded {
                 Key::Fold(principal) => {
                     self.since.remove(principal);
                     self.folds = self.folds.saturating_add(1);
+                    self.last = at;
                 }
                 _ => {}
             }
@@ -112,6 +116,11 @@ impl Files {
     /// Number of folds in the log. It grows when there may be something to forget.
     pub fn folds(&self) -> u64 {
         self.unfolded.folds
+    }
+
+    /// Position of the last fold in the log. 0 if none has come since the device's start.
+    pub fn last_fold(&self) -> u64 {
+        self.unfolded.last
     }
 
     /// Number of ops whose outlines are kept.

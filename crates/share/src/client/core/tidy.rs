@@ -47,8 +47,10 @@ pub(super) struct Tidy {
     last: Option<Principal>,
     /// No fold begins before this.
     fold_at: Option<Instant>,
-    /// Folds in the log when it forgot last.
+    /// Folds in the log when it found nothing to forget.
     folds: u64,
+    /// Position of the last of them, if it was not attested then.
+    unattested: Option<u64>,
     /// Not before.
     forget_at: Option<Instant>,
     /// Something must be fetched before it can forget.
@@ -70,6 +72,7 @@ impl Tidy {
             last: None,
             fold_at: None,
             folds: 0,
+            unattested: None,
             forget_at: None,
             forgetting: false,
         }
@@ -110,10 +113,18 @@ impl Core {
         self.perform(effects, None, outs)
     }
 
+    /// There may be more to forget than when it found nothing.
+    fn newly_folded(&self) -> bool {
+        let is_attested = |at| self.engine.foldable() > at;
+        self.engine.ledger().volume().folds() != self.tidy.folds
+            || self.tidy.unattested.is_some_and(is_attested)
+    }
+
     fn forget(&mut self, supplied: bool, outs: &mut Vec<Out>) -> Result<(), Stopped> {
         let (now, files) = (Instant::now(), self.engine.ledger().volume());
-        let (ops, folds) = (files.ops_since_forgetting(), files.folds());
-        let new = folds != self.tidy.folds && ops >= self.tidy.worth.saturating_mul(2);
+        let ops = files.ops_since_forgetting();
+        let (folds, last_fold) = (files.folds(), files.last_fold());
+        let new = self.newly_folded() && ops >= self.tidy.worth.saturating_mul(2);
         let due = match self.tidy.forgetting {
             true => supplied,
             false => {
@@ -139,8 +150,9 @@ impl Core {
             }
         };
         if !forgotten {
-            // Perhaps after the next fold.
+            // Perhaps after the next fold, or when the last one is attested.
             self.tidy.folds = folds;
+            self.tidy.unattested = Some(last_fold).filter(|at| *at >= attested);
         }
         self.tidy.forget_at = now.checked_add(self.tidy.pause);
         Ok(())

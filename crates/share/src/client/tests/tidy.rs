@@ -15,9 +15,20 @@ fn eager() -> Options {
     }
 }
 
+/// Of a device that does not fold unasked.
+fn never() -> Options {
+    Options {
+        folding: Folding {
+            changes: 1 << 40,
+            pause: Duration::ZERO,
+        },
+        ..Options::default()
+    }
+}
+
 /// Waits until a device keeps few outlines.
 async fn forgets(client: &Client, most: u64) {
-    let late = Instant::now() + Duration::from_secs(120);
+    let late = Instant::now() + Duration::from_secs(20);
     loop {
         let status = client.status(soon()).await.unwrap();
         if status.outlines <= most {
@@ -110,14 +121,7 @@ async fn member_who_never_folds_holds_up_nobodys_forgetting() {
     one.running(soon()).await.unwrap();
     let user = Principal::from_bytes([8; 32]);
     admit_stranger(&one, 2, user).await;
-    let never = Options {
-        folding: Folding {
-            changes: 1 << 40,
-            pause: Duration::ZERO,
-        },
-        ..Options::default()
-    };
-    let two = lab.client_with(2, &other_wire, &never);
+    let two = lab.client_with(2, &other_wire, &never());
     two.running(soon()).await.unwrap();
     done(one.call(create(&one, "shared", "0"), soon()).await);
     for name in ["x", "y", "z"] {
@@ -138,6 +142,39 @@ async fn member_who_never_folds_holds_up_nobodys_forgetting() {
     for (name, last) in [("x", "57"), ("y", "58"), ("z", "59")] {
         assert_eq!(read(&two, name).await, last);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fold_that_is_attested_late_is_forgotten_up_to() {
+    let lab = Lab::new();
+    let (wire, other_wire) = (Arc::default(), Arc::default());
+    let one = lab.client_with(1, &wire, &never());
+    one.running(soon()).await.unwrap();
+    lab.admit(&one, 2).await;
+    done(one.call(create(&one, "shared", "0"), soon()).await);
+    for number in 1..60 {
+        write(&one, "shared", &number.to_string()).await;
+    }
+    one.close(soon()).await.unwrap();
+    let silent = Options {
+        attest_after: Duration::from_secs(3600),
+        ..never()
+    };
+    let two = lab.client_with(2, &other_wire, &silent);
+    two.running(soon()).await.unwrap();
+    done(two.call(create(&two, "x", "0"), soon()).await);
+    // It is gone before it has attested its entry.
+    two.close(soon()).await.unwrap();
+    let size = lab.door.size();
+    let one = lab.client_with(1, &wire, &eager());
+    eventually("one folds", || lab.door.size() > size).await;
+    // It cannot forget yet.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(one.status(soon()).await.unwrap().outlines > 60);
+    let two = lab.client(2);
+    two.running(soon()).await.unwrap();
+    forgets(&one, 60).await;
+    assert_eq!(read(&two, "shared").await, "59");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
