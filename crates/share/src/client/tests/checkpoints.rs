@@ -229,7 +229,8 @@ async fn checkpointer_waits_for_a_silent_device() {
     two.close(soon()).await.unwrap();
     let size = lab.door.size();
     eventually("one has the entry", || one.view().size >= size).await;
-    let late = Instant::now() + Duration::from_secs(1);
+    // Longer than it takes until the entry is durable in the floor.
+    let late = Instant::now() + Duration::from_secs(3);
     let Signable::Silent(status) = one.signable(None, late).await.unwrap() else {
         panic!("nobody speaks for the entry");
     };
