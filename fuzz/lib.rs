@@ -312,6 +312,8 @@ pub fn shared_bodies() -> Vec<Vec<u8>> {
         create,
         calls::lock(file(1), None, Device(0)),
         calls::unlock(file(1)),
+        calls::claim(file(1), None),
+        Op::new(Vec::new(), vec![calls::give_up(file(1), Some(Device(1)))]),
         calls::fold(volume, None, fold),
     ];
     ops.extend(decisions.map(calls::decide));

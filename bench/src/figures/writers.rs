@@ -8,8 +8,8 @@
 //! on the one file, as a share of the number of writers and 3.
 //!
 //! Every device takes part in everything that all write, so all devices on one machine are its load, and not the server's
-//! alone: *busy* is the processor time of all devices and the server, as a share of what the machine has. A row counts
-//! only while some of that is left.
+//! alone: *busy* is the processor time of all devices and the server, as a share of what the machine has, for each of the
+//! three kinds of work. A rate counts only while some of that is left.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ const FAR_MS: u64 = 25;
 const NEAR_MS: u64 = 1;
 /// Writers of the row with a far one.
 const AROUND_FAR: u32 = 8;
-/// A row with more than this share of the processors in use is limited by the machine.
+/// Work with more than this share of the processors in use is limited by the machine.
 const FULL: f64 = 0.9;
 
 const OWN: Metric = Metric::rate("own");
@@ -46,7 +46,9 @@ const ONE_FILE: Metric = Metric::rate("one-file");
 const ROUNDS: Metric = Metric::count("rounds", "of N + 3");
 const SLOWEST: Metric = Metric::count("slowest", "s, one file");
 const CPU: Metric = Metric::server_cpu("cpu");
-const BUSY: Metric = Metric::count("busy", "of all processors");
+const OWN_BUSY: Metric = Metric::count("own-busy", "of all processors");
+const DIR_BUSY: Metric = Metric::count("dir-busy", "of all processors");
+const FILE_BUSY: Metric = Metric::count("file-busy", "of all processors");
 const OWN_SHARE: Metric = Metric::count("own-linear", "of linear");
 const DIR_SHARE: Metric = Metric::count("dir-linear", "of linear");
 const FILE_SHARE: Metric = Metric::count("file-one", "of one writer");
@@ -58,7 +60,8 @@ pub const FIGURE: Figure = Figure {
     rounds: (3, 1),
     placements: &[UNPINNED],
     metrics: &[
-        OWN, ONE_DIR, ONE_FILE, OWN_SHARE, DIR_SHARE, FILE_SHARE, ROUNDS, SLOWEST, CPU, BUSY,
+        OWN, ONE_DIR, ONE_FILE, OWN_SHARE, DIR_SHARE, FILE_SHARE, ROUNDS, SLOWEST, CPU, OWN_BUSY,
+        DIR_BUSY, FILE_BUSY,
     ],
     reaches: &[
         reach("own-linear", Bound::AtLeast(0.9)),
@@ -107,6 +110,8 @@ struct Phase {
     done: u64,
     seconds: f64,
     slowest_s: f64,
+    /// Share of the processors that the devices and the server used.
+    busy: f64,
 }
 
 impl Phase {
@@ -132,9 +137,7 @@ fn measure(field: &Field, ways: &[u64], only_one_file: bool) -> Result<Vec<Readi
         }
         prepare(&clients).await?;
         let mut readings = Vec::new();
-        let own = std::process::id();
-        let (server_before_s, before_s) = (daemon.cpu_s()?, cpu::tree_s(own)?);
-        let began = Instant::now();
+        let server_before_s = daemon.cpu_s()?;
         let mut done = 0;
         if !only_one_file {
             let own = phase(&clients, span, |number, n| {
@@ -147,6 +150,7 @@ fn measure(field: &Field, ways: &[u64], only_one_file: bool) -> Result<Vec<Readi
             let shared = shared.await?;
             done += own.done + shared.done;
             readings.extend([(OWN.name, own.rate()), (ONE_DIR.name, shared.rate())]);
+            readings.extend([(OWN_BUSY.name, own.busy), (DIR_BUSY.name, shared.busy)]);
             check(&clients[0], ways.len(), own.done, shared.done).await?;
         }
         let file = phase(&clients, span, |number, n| {
@@ -154,9 +158,7 @@ fn measure(field: &Field, ways: &[u64], only_one_file: bool) -> Result<Vec<Readi
         });
         let file = file.await?;
         done += file.done;
-        let busy_s = cpu::tree_s(own)? - before_s;
         let server_s = daemon.cpu_s()? - server_before_s;
-        let processors = std::thread::available_parallelism()?.get() as f64;
         let links = device::look_up(&clients[0], "file").await?.links;
         let counted = u64::from(links).saturating_sub(1);
         ensure!(
@@ -171,10 +173,7 @@ fn measure(field: &Field, ways: &[u64], only_one_file: bool) -> Result<Vec<Readi
             (ROUNDS.name, rounds / (ways.len() + 3) as f64),
             (SLOWEST.name, file.slowest_s),
             (CPU.name, server_s * 1e6 / done as f64),
-            (
-                BUSY.name,
-                busy_s / began.elapsed().as_secs_f64() / processors,
-            ),
+            (FILE_BUSY.name, file.busy),
         ]);
         for client in clients {
             client.close(device::soon()).await?;
@@ -224,7 +223,8 @@ async fn phase(
 ) -> Result<Phase> {
     process::check_stop()?;
     let mut tasks = JoinSet::new();
-    let began = Instant::now();
+    let all = std::process::id();
+    let (began, before_s) = (Instant::now(), cpu::tree_s(all)?);
     for (number, client) in clients.iter().cloned().enumerate() {
         tasks.spawn(async move {
             let (mut done, mut slowest_s) = (0, 0.0_f64);
@@ -244,10 +244,13 @@ async fn phase(
         done += one;
         slowest_s = slowest_s.max(slow_s);
     }
+    let seconds = began.elapsed().as_secs_f64();
+    let processors = std::thread::available_parallelism()?.get() as f64;
     Ok(Phase {
         done,
-        seconds: began.elapsed().as_secs_f64(),
+        seconds,
         slowest_s,
+        busy: (cpu::tree_s(all)? - before_s) / seconds / processors,
     })
 }
 
@@ -277,8 +280,8 @@ async fn check(client: &Client, writers: usize, own: u64, shared: u64) -> Result
     Ok(())
 }
 
-/// Shares of linear growth; and our row: the smallest shares of all rows that the machine does not limit, and the most
-/// rounds of all rows.
+/// Shares of linear growth; and our row: the smallest share of each kind of work that the machine does not limit, and the
+/// most rounds of all rows.
 fn scaling(outcome: &mut Outcome, placement: Placement) {
     let counts = writers(outcome.scale);
     for count in counts {
@@ -298,24 +301,22 @@ fn scaling(outcome: &mut Outcome, placement: Placement) {
             }
         }
     }
-    let busy = |count: &u32| outcome.samples(&name_of(*count), placement, BUSY.name);
-    let limited = |count: &&u32| {
-        let busy = busy(count).and_then(stats::median);
-        busy.is_some_and(|busy| busy > FULL)
+    let free = |busy: Metric| -> Vec<String> {
+        let is_free = |row: &String| {
+            let busy = outcome.samples(row, placement, busy.name);
+            busy.and_then(stats::median)
+                .is_some_and(|busy| busy <= FULL)
+        };
+        counts.iter().map(|c| name_of(*c)).filter(is_free).collect()
     };
-    let free: Vec<String> = counts
-        .iter()
-        .filter(|c| !limited(c))
-        .map(|c| name_of(*c))
-        .collect();
     let mut all: Vec<String> = outcome.rows(placement);
     all.retain(|row| row != BOUND);
     let mut ours = Vec::new();
     for (metric, rows, choose) in [
-        (OWN_SHARE, &free, f64::min as fn(f64, f64) -> f64),
-        (DIR_SHARE, &free, f64::min),
-        (FILE_SHARE, &free, f64::min),
-        (ROUNDS, &all, f64::max),
+        (OWN_SHARE, free(OWN_BUSY), f64::min as fn(f64, f64) -> f64),
+        (DIR_SHARE, free(DIR_BUSY), f64::min),
+        (FILE_SHARE, free(FILE_BUSY), f64::min),
+        (ROUNDS, all, f64::max),
     ] {
         let rows: Vec<&[f64]> = rows
             .iter()

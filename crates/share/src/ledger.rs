@@ -112,6 +112,15 @@ impl<S: Scheme, R: Roll<S>> Ledger<S, R> {
         &self.volume
     }
 
+    /// The same log with what `change` makes of the volume.
+    #[must_use]
+    pub fn with_volume(self, change: impl FnOnce(R) -> R) -> Self {
+        Ledger {
+            volume: change(self.volume),
+            ..self
+        }
+    }
+
     /// A prefix that many entries will name.
     pub(crate) fn remember(&mut self, point: Point<S::Hash>) {
         self.log.remember(point);

@@ -55,6 +55,15 @@ pub trait Volume<S: Signer>: Roll<S> {
     fn settled(&self, _at: u64, _op: usize, answer: Self::Answer) -> Self::Answer {
         answer
     }
+    /// What this device has taken from the others and does not use. `wanted`: the operations that its calls come to. Asked
+    /// when all of them are known.
+    fn leftover(
+        &self,
+        _device: S::Device,
+        _wanted: &[S::Op],
+    ) -> Leftover<Self::Missing, Self::Call> {
+        Leftover::Nothing
+    }
     /// Whether an entry with these operations has room for one more.
     fn has_room(&self, ops: &[S::Op], next: &S::Op) -> bool;
     /// What a program is told when nobody speaks in time for these entries, which its answer rests on.
@@ -86,6 +95,16 @@ pub enum Build<S: Signer, V: Volume<S>> {
     Blocked(u64),
     /// Fetch this first.
     Missing(V::Missing),
+}
+
+/// What a device has taken and does not use.
+pub enum Leftover<M, C> {
+    /// Nothing.
+    Nothing,
+    /// This call gives it back. No program makes it.
+    Call(C),
+    /// Fetch this first.
+    Missing(M),
 }
 
 /// What became of an operation.

@@ -117,7 +117,11 @@ impl Lost {
                         }
                     }
                     Change::Decide(_) => lost.others = lost.others.saturating_add(1),
-                    Change::Fold { .. } | Change::Lock { .. } | Change::Unlock { .. } => {}
+                    Change::Fold { .. }
+                    | Change::Lock { .. }
+                    | Change::Unlock { .. }
+                    | Change::Pass { .. }
+                    | Change::Claim { .. } => {}
                 }
             }
         }

@@ -20,6 +20,7 @@ use crate::home::{Home, Timekeeper};
 use crate::ledger::Ledger;
 use crate::prefixes::Recent;
 use crate::roster::Product;
+use crate::scheme::Signer;
 use crate::signed::{Signed, Source};
 
 /// The system's randomness.
@@ -91,6 +92,8 @@ impl Parts {
                 ledger
             }
         };
+        let me = self.scheme.me();
+        let ledger = ledger.with_volume(|files| files.of(me));
         let opened = Disk::open(&memory, deadline, ledger)?;
         // Another process may have gone over while this one waited. Nothing is signed in an epoch that is closed.
         if home.policies()?.newest_epoch().number != epoch {

@@ -90,6 +90,8 @@ pub struct Engine<S: Signer, V: Volume<S>, T> {
     watched: Option<u64>,
     /// A prefix that it has known for the time to live of locks.
     lapsed: u64,
+    /// Something is fetched that says whether it has taken what it does not use.
+    looks: bool,
 }
 
 #[derive(Clone)]
@@ -145,6 +147,16 @@ enum Stage<S: Signer, V: Volume<S>> {
     },
 }
 
+impl<S: Signer, V: Volume<S>> Stage<S, V> {
+    /// Something must be fetched before it is known what the call does.
+    fn is_fetching(&self) -> bool {
+        matches!(
+            self,
+            Stage::Fetching | Stage::Reading | Stage::Ordered { .. }
+        )
+    }
+}
+
 /// Effects, in the order in which they are done.
 type Effects<S, V, T> = Vec<Effect<S, V, T>>;
 
@@ -176,6 +188,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             owes: false,
             watched: None,
             lapsed: 0,
+            looks: false,
         };
         engine.recover(durable.sent);
         engine
@@ -250,6 +263,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// Something that the volume missed is here.
     pub fn supplied(&mut self) -> Effects<S, V, T> {
         let mut out = Vec::new();
+        self.looks = false;
         for place in 0..self.running.len() {
             let Some(running) = self.running.get_mut(place) else {
                 continue;
@@ -392,6 +406,7 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
             owes: self.owes,
             watched: self.watched,
             lapsed: self.lapsed,
+            looks: self.looks,
         }
     }
 }
@@ -435,7 +450,7 @@ impl<S: Signer, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.ledger, self.news.len(), self.unsynced, self.kept).hash(state);
         (self.incarnation, self.n, &self.attested, self.confirm).hash(state);
-        self.owes.hash(state);
+        (self.owes, self.looks).hash(state);
         for (author, _) in self.unverified.iter() {
             author.hash(state);
         }

@@ -3,7 +3,7 @@
 use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, Stopped};
 use crate::rules::{Rule, Rules};
 use crate::scheme::Signer;
-use crate::volume::{Attempt, Build, Volume};
+use crate::volume::{Attempt, Build, Leftover, Volume};
 use trust::shared::form::Heading;
 
 impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
@@ -54,10 +54,12 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let free = self.flight.len() < limit;
         let (mut ops, mut calls, mut reads) = (Vec::new(), Vec::new(), Vec::new());
         let (mut blocks, mut locked) = (Vec::new(), None);
+        let (mut later, mut known) = (Vec::new(), true);
         for at in 0..self.running.len() {
             let Some(running) = self.running.get(at) else {
                 continue;
             };
+            known &= !running.stage.is_fetching();
             if !matches!(running.stage, Stage::Queued) {
                 continue;
             }
@@ -69,15 +71,19 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                     self.sent(at, ops.len());
                     ops.push(op);
                 }
-                Build::Op(..) => {}
+                Build::Op(op, _) => later.push(op),
                 Build::Blocked(last) => {
                     locked = Some(locked.map_or(last, |one: u64| one.min(last)))
                 }
                 Build::Missing(missing) => {
                     out.push(Effect::Fetch(missing));
                     self.stage(at, Stage::Fetching);
+                    known = false;
                 }
             }
+        }
+        if free && known {
+            self.leave(&later, (&mut ops, &mut calls), out);
         }
         self.watch(locked);
         self.read(&reads, out);
@@ -95,6 +101,41 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 out.push(Effect::Store(blocks));
             }
             self.send(ops, calls, out);
+        }
+    }
+
+    /// Gives back what was taken for calls that are gone. `later`: operations that wait for the next entry.
+    fn leave(
+        &mut self,
+        later: &[S::Op],
+        (ops, calls): (&mut Vec<S::Op>, &mut Vec<V::Call>),
+        out: &mut Effects<S, V, T>,
+    ) {
+        let wanted: Vec<S::Op> = ops.iter().chain(later).cloned().collect();
+        let call = match self.ledger.volume().leftover(self.scheme.me(), &wanted) {
+            Leftover::Nothing => return,
+            Leftover::Missing(missing) => {
+                if !std::mem::replace(&mut self.looks, true) {
+                    out.push(Effect::Fetch(missing));
+                }
+                return;
+            }
+            Leftover::Call(call) => call,
+        };
+        let running = Running {
+            ticket: None,
+            call,
+            stage: Stage::Queued,
+            attempts: 0,
+        };
+        let Build::Op(op, _) = self.build(&running) else {
+            return;
+        };
+        if self.ledger.volume().has_room(ops, &op) {
+            calls.push(running.call.clone());
+            self.running.push(running);
+            self.sent(self.running.len().saturating_sub(1), ops.len());
+            ops.push(op);
         }
     }
 

@@ -32,7 +32,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let mut news = Vec::with_capacity(new.len());
         for leaf in new {
             let sent = self.as_sent(leaf);
-            self.take_leaf(leaf, reply, &mut after)?;
+            self.take_leaf(&sent, reply, &mut after)?;
             news.push(sent);
         }
         if !reply.more {
@@ -50,7 +50,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         Ok(())
     }
 
-    /// An entry of this device as it was sent, with all that it says. So the floor has what this device has done, whatever
+    /// An entry of this device as it was sent, with its body, which a server may leave out. Both have the same hash, and
+    /// it covers the signature. So the device need not fetch what it wrote itself, and its floor has that, whatever
     /// becomes of the server.
     fn as_sent(&self, leaf: &Leaf<S>) -> Leaf<S> {
         let mine = match leaf {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use trust::shared::calls::{self, Calls, Held, Replaced, Spot};
 use trust::shared::change::Change;
-use trust::shared::guard::Guard;
 use trust::shared::ops::{Body, Op};
 use trust::shared::outcome::NoEffect;
 use trust::shared::principal::{FileId, INumber, Target};
@@ -15,9 +14,6 @@ use super::answer::{Answer, File, Refused, Roll};
 use super::call::{Call, MAX_CALL_BYTES, Over, Place, Which};
 use super::plan::{Made, Plan, Try};
 use super::sight::{Halt, Sight};
-
-/// Failures after which a call takes the lock of its file, so that others let it go first.
-const PATIENCE: u8 = 3;
 
 type Planned = Result<Plan, Halt>;
 
@@ -30,23 +26,21 @@ impl From<NoEffect> for Halt {
 impl Sight<'_> {
     /// What a call comes to.
     pub fn plan(&mut self, call: &Call, attempt: Try) -> Planned {
-        match self.made(call, attempt) {
-            Ok(Plan::Op(op, blocks)) => self.checked(call, attempt, op, blocks),
-            Err(Halt::Locked(file, lock)) if lock.last < attempt.lapsed => {
-                let op = calls::lock(file, Some(lock), self.device);
-                self.checked(call, Try::default(), op, Vec::new())
+        let made = match self.made(call, attempt) {
+            Err(Halt::Locked(file, lock)) => self.waits(call, attempt, (file, lock)),
+            made => made,
+        };
+        match made? {
+            Plan::Op(op, blocks) => {
+                let op = self.in_turn(call, attempt, op)?;
+                self.checked(call, op, blocks)
             }
-            Err(Halt::Locked(..)) if matches!(call, Call::Lock { wait: false, .. }) => {
-                Err(Refused::Locked.into())
-            }
-            Err(Halt::Locked(_, lock)) => Ok(Plan::Blocked(lock.last)),
-            other => other,
+            plan => Ok(plan),
         }
     }
 
-    /// An op that its author may make, and that fits into an entry. A call that fails again and again first takes the
-    /// lock of its file, and gives it up with its change.
-    fn checked(&self, call: &Call, attempt: Try, op: Op, blocks: Vec<Made>) -> Planned {
+    /// An op that its author may make, and that fits into an entry.
+    fn checked(&self, call: &Call, op: Op, blocks: Vec<Made>) -> Planned {
         let may = |change: &Change| {
             let key = change.key();
             self.members.may_change(self.device, &key, self.members_at)
@@ -54,11 +48,6 @@ impl Sight<'_> {
         if !op.changes.iter().all(may) {
             return Err(Refused::NotPermitted.into());
         }
-        let op = match call {
-            Call::Lock { .. } | Call::Unlock { .. } => op,
-            _ if attempt.failed < PATIENCE => op,
-            _ => self.insisting(op),
-        };
         if Body::new(vec![op.clone()]).is_err() {
             return Err(Refused::TooLarge.into());
         }
@@ -66,26 +55,6 @@ impl Sight<'_> {
             return Err(Refused::TooLarge.into());
         }
         Ok(Plan::Op(op, blocks))
-    }
-
-    fn insisting(&self, op: Op) -> Op {
-        let free = op.guards.iter().find_map(|guard| match guard {
-            Guard::Unlocked { file } => Some(*file),
-            _ => None,
-        });
-        if let Some(file) = free {
-            return calls::lock(file, None, self.device);
-        }
-        let held: Vec<FileId> = op
-            .guards
-            .iter()
-            .filter_map(|guard| match guard {
-                Guard::Holds { file } => Some(*file),
-                _ => None,
-            })
-            .collect();
-        let unlocks = held.into_iter().map(|file| Change::Unlock { file });
-        Op::new(op.guards, op.changes.into_iter().chain(unlocks).collect())
     }
 
     fn made(&mut self, call: &Call, attempt: Try) -> Planned {
@@ -350,7 +319,12 @@ impl Sight<'_> {
     fn give_up_lock(&mut self, file: &Which) -> Planned {
         let file = self.file(file)?;
         match self.lock(&file)? {
-            Some(lock) if lock.holder == self.device => Plan::op(calls::unlock(file)),
+            Some(lock) if lock.holder == self.device => {
+                let queue = self.queue(&file)?.unwrap_or_default();
+                let mut op = calls::unlock(file);
+                op.changes = vec![self.given_up(file, &queue)];
+                Plan::op(op)
+            }
             _ => Err(Refused::NotLocked.into()),
         }
     }

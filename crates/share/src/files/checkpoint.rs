@@ -10,6 +10,7 @@ use trust::shared::genesis::Policies;
 
 use super::sight::Halt;
 use super::tidy::Unfolded;
+use super::turn::Claimed;
 use super::{Files, Known, Refused, Shelf, question};
 use crate::roster::Roster;
 
@@ -43,6 +44,8 @@ impl Files {
             attests,
             attested: AtomicU64::new(size),
             unfolded,
+            own: None,
+            claimed: Claimed::default(),
             mute: None,
         }
     }

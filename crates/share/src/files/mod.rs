@@ -18,6 +18,7 @@
 //! | `room` | how many ops an entry has room for |
 //! | `shelf` | what was fetched, in bounded memory |
 //! | `tidy` | which principals should be folded; forgetting what is folded |
+//! | `turn` | whose turn it is to change a file that many devices want to change |
 //! | `checkpoint` | rows of a checkpoint, and files that begin with one |
 //!
 //! A copy of `Files` shares the outlines until one of the two grows. The engine's own is the only one while it runs,
@@ -39,11 +40,12 @@ use trust::shared::principal::Device;
 
 use crate::roster::{END, Product, Roster, lacks_decision, outline_of};
 use crate::signed::Entry;
-use crate::volume::{self, Attempt, Build, Outcome, Volume};
+use crate::volume::{self, Attempt, Build, Leftover, Outcome, Volume};
 use plan::{Plan, Try};
 use shelf::Question;
 use sight::{Halt, Sight};
 use tidy::Unfolded;
+use turn::Claimed;
 
 mod answer;
 mod build;
@@ -61,6 +63,7 @@ mod room;
 mod shelf;
 mod sight;
 mod tidy;
+mod turn;
 
 pub use answer::{Answer, Basis, File, Listed, Refused, Roll};
 pub use call::{
@@ -105,6 +108,9 @@ pub struct Files {
     /// A prefix in which every entry is attested or accepted. Once that is so for a log, it stays so.
     attested: AtomicU64,
     unfolded: Unfolded,
+    /// Whose device this is, if it writes.
+    own: Option<DeviceKey>,
+    claimed: Claimed,
     /// Why no question has an answer any more.
     mute: Option<Refused>,
 }
@@ -119,6 +125,8 @@ impl Clone for Files {
             attests: self.attests.clone(),
             attested: AtomicU64::new(self.attested.load(Ordering::Relaxed)),
             unfolded: self.unfolded.clone(),
+            own: self.own,
+            claimed: self.claimed.clone(),
             mute: self.mute.clone(),
         }
     }
@@ -142,6 +150,8 @@ impl Files {
             attests: HashMap::new(),
             attested: AtomicU64::new(0),
             unfolded: Unfolded::default(),
+            own: None,
+            claimed: Claimed::default(),
             mute: None,
         })
     }
@@ -304,6 +314,9 @@ impl volume::Roll<Product> for Files {
         if let Err(Stop::Full) = replay.push(&written, &outline, &members) {
             self.mute = Some(Refused::Full);
         }
+        if self.is_own(written.device) {
+            self.claimed.note(&outline);
+        }
         if let Some(body) = entry.body() {
             self.shelf.keep_unread(written.position, body.clone());
         }
@@ -335,6 +348,13 @@ impl Volume<Product> for Files {
 
     fn outcome(&self, at: u64, op: usize, call: &Call) -> Outcome<Product, Self> {
         self.became(at, op, call)
+    }
+
+    fn leftover(&self, device: DeviceKey, wanted: &[Op]) -> Leftover<Missing, Call> {
+        match self.mute {
+            Some(_) => Leftover::Nothing,
+            None => self.unused(device, wanted),
+        }
     }
 
     /// Another decision may have come between this one and the entry that made it count.

@@ -13,6 +13,7 @@ use super::answer::{Answer, Basis, Refused};
 use super::call::Call;
 use super::plan::{Plan, Try};
 use super::sight::Halt;
+use super::turn::{do_the_same, only_claims};
 use super::{Files, question};
 use crate::roster::Product;
 use crate::volume::Outcome;
@@ -49,7 +50,7 @@ impl Files {
         let sent = self.op_at(at, op)?;
         match became {
             Became::Late => Ok(Outcome::Late(Answer::Settled)),
-            Became::Effect if is_step(&sent, call) => Ok(Outcome::Again),
+            Became::Effect if only_claims(&sent) => Ok(Outcome::Again),
             Became::Effect => Ok(Outcome::Done(done(&sent, call), rests_on(replay)?)),
             Became::None(why) => {
                 let author = replay.author(at);
@@ -91,7 +92,13 @@ impl Files {
                 basis.push((at, author));
                 Ok(Outcome::Done(answer, self.named(basis)))
             }
-            Plan::Op(op, _) if op == *sent && !why.is_no_answer() => refused(replay),
+            Plan::Op(op, _)
+                if do_the_same(&op, sent)
+                    && !why.is_no_answer()
+                    && !self.passes_in_vain(sent, at) =>
+            {
+                refused(replay)
+            }
             Plan::Op(..) | Plan::Blocked(_) => Ok(Outcome::Again),
         }
     }
@@ -108,12 +115,6 @@ impl Files {
         let op = body.ops().get(op).cloned();
         op.ok_or_else(|| Refused::Stale.into())
     }
-}
-
-/// The op only takes a lock, so that the call comes to something next time.
-fn is_step(op: &Op, call: &Call) -> bool {
-    let locks = |change: &Change| matches!(change, Change::Lock { .. });
-    !matches!(call, Call::Lock { .. }) && op.changes.iter().all(locks)
 }
 
 /// What a program is told when its op had effect.
@@ -135,9 +136,10 @@ fn done(op: &Op, call: &Call) -> Answer {
         Call::Unlink { .. } | Call::Rmdir { .. } | Call::Rename { .. } => named(op),
         _ => changes
             .filter_map(|change| match change {
-                Change::Set { file, .. } | Change::Lock { file } | Change::Unlock { file } => {
-                    Some(*file)
-                }
+                Change::Set { file, .. }
+                | Change::Lock { file }
+                | Change::Unlock { file }
+                | Change::Pass { file, .. } => Some(*file),
                 _ => None,
             })
             .next(),

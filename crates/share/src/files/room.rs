@@ -12,6 +12,8 @@ use trust::shared::principal::Principal;
 
 /// Most bytes of a file: a reference to its principal, and its number.
 const FILE_BYTES: usize = 3 + 5 + 10;
+/// Most bytes of a device's number.
+const DEVICE_BYTES: usize = 5;
 /// Most bytes of a tag, a kind and a length.
 const TAG_BYTES: usize = 4;
 /// Most bytes of a fold: a position, and a root.
@@ -84,7 +86,11 @@ fn change_bytes(change: &Change) -> usize {
         Change::Unlink { name, .. } => 2 * name.as_bytes().len() + 2 * TAG_BYTES,
         Change::Fold { .. } => FOLD_BYTES,
         Change::Decide(_) => DECISION_BYTES,
-        Change::Remove { .. } | Change::Lock { .. } | Change::Unlock { .. } => 0,
+        Change::Pass { .. } => DEVICE_BYTES,
+        Change::Remove { .. }
+        | Change::Lock { .. }
+        | Change::Unlock { .. }
+        | Change::Claim { .. } => 0,
     };
     // The key is in the outline too.
     2 * (FILE_BYTES + TAG_BYTES) + more

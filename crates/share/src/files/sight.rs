@@ -60,7 +60,7 @@ pub(super) struct Sight<'a> {
 }
 
 impl<'a> Sight<'a> {
-    fn sources(&self) -> Sources<'a, Shelf> {
+    pub(super) fn sources(&self) -> Sources<'a, Shelf> {
         Sources {
             members: self.members,
             stored: self.shelf,

@@ -25,6 +25,22 @@ fn file_of_one_device_is_read_by_another() {
     net.check();
 }
 
+/// The server of this network leaves out bodies, and both the log and the journal get those that the device has sent.
+#[test]
+fn device_fetches_nothing_that_it_wrote() {
+    let mut net = Net::new(1, 40);
+    let make = net.create("f", regular("one"), false);
+    net.done(0, make);
+    let write = net.write("f", "two");
+    net.done(0, write);
+    assert_eq!(net.fetched, 0, "while it runs");
+    net.rest();
+    net.crash(0, false);
+    net.rest();
+    assert_eq!(text_of(&net.found(0, "f")), "two");
+    assert_eq!(net.fetched, 0, "after it was killed");
+}
+
 #[test]
 fn unchanged_names_are_refused_with_the_meaning_of_an_errno() {
     let mut net = Net::new(1, 2);

@@ -16,6 +16,7 @@
 //! | `people` | decisions about members, permission |
 //! | `folds` | folds |
 //! | `journal` | bytes of calls |
+//! | `turns` | many devices that change one file |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
@@ -31,4 +32,5 @@ mod net;
 mod newer;
 mod people;
 mod posix;
+mod turns;
 mod world;

@@ -18,6 +18,7 @@ use share::volume::Roll;
 use trust::Handle;
 use trust::shared::change::Change;
 use trust::shared::decision::{Decision, Label, Role};
+use trust::shared::device::DeviceKey;
 use trust::shared::effect::Missing;
 use trust::shared::form::Heading;
 use trust::shared::genesis::Policies;
@@ -57,6 +58,9 @@ pub struct Net {
     shelf_bytes: usize,
     pub fetched: u64,
     pub entries: u64,
+    /// Bodies come with deliveries, as the product's server sends them when they are short, and a message does not wait
+    /// for those before it.
+    pub whole: bool,
     policies: Policies,
 }
 
@@ -93,6 +97,7 @@ impl Net {
             shelf_bytes,
             fetched: 0,
             entries: 0,
+            whole: false,
             policies,
         };
         net.start();
@@ -126,6 +131,7 @@ impl Net {
     ) -> Engine<Product, Files, u64> {
         let shelf = Arc::new(Shelf::new(self.shelf_bytes));
         let files = Files::new(&self.policies, shelf).unwrap();
+        let files = files.of(device(number));
         let mut durable = Durable::new(Ledger::new(Recent::default(), files));
         journal.iter().for_each(|record| durable.apply(record));
         let seed = self.seed << 16 | (number as u64) << 8 | (self.drawn & 0xff);
@@ -185,8 +191,16 @@ impl Net {
             let author = entry.signed().entry().device;
             for change in ops.iter().flat_map(|op| &op.changes) {
                 match change {
-                    Change::Lock { file: locked } if *locked == file && holder.is_none() => {
+                    Change::Lock { file: locked } | Change::Claim { file: locked }
+                        if *locked == file && holder.is_none() =>
+                    {
                         holder = Some(author);
+                    }
+                    Change::Pass { file: passed, to }
+                        if *passed == file && holder == Some(author) =>
+                    {
+                        let to = self.files(0).members().key(*to).unwrap();
+                        holder = holder.and(Some(DeviceKey::from(to)));
                     }
                     Change::Unlock { file: unlocked } if *unlocked == file => {
                         holder = holder.filter(|holder| *holder != author);
@@ -359,8 +373,11 @@ impl Net {
     }
 
     fn serve(&mut self, at: usize) {
-        if let Some(request) = self.nodes[at].up.pop_front() {
+        while let Some(request) = self.nodes[at].up.pop_front() {
             self.receive(at, &request);
+            if !self.whole {
+                break;
+            }
         }
     }
 
@@ -393,6 +410,24 @@ impl Net {
         seen.size
     }
 
+    /// A member confirms what is in the log, whatever its client would do.
+    pub fn vouch(&mut self, at: usize) {
+        let seen = self.server.ledger().point();
+        let attest = self.nodes[at].engine.scheme().attest(seen).unwrap();
+        self.receive(at, &Request::Attest(attest));
+    }
+
+    /// The clock of one device is far ahead: the time to live of locks that it waits for is over.
+    pub fn hurry(&mut self, at: usize) -> bool {
+        let engine = &mut self.nodes[at].engine;
+        let waits = engine.armed(Timer::Lapse);
+        if waits {
+            let effects = engine.ring(Timer::Lapse);
+            self.act(at, effects);
+        }
+        waits
+    }
+
     fn commit(&mut self) {
         if let Some((from, leaves)) = self.server.commit() {
             assert_eq!(from, self.stored.len() as u64);
@@ -415,7 +450,11 @@ impl Net {
             return;
         };
         let range = delivery.leaves.start as usize..delivery.leaves.end as usize;
-        let leaves = self.stored[range].iter().map(carried);
+        let whole = self.whole;
+        let leaves = self.stored[range].iter().map(|leaf| match whole {
+            true => leaf.clone(),
+            false => carried(leaf),
+        });
         self.nodes[at].down.push_back(Reply {
             from: delivery.leaves.start,
             leaves: leaves.collect(),

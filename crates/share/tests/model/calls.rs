@@ -168,8 +168,19 @@ fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
     let lock = state.value(Key::Lock(file));
     let mine = caller.mine();
     let starves = caller.attempt.failed >= PATIENCE && caller.rules.has(Rule::Lock);
+    let waits = state.waits(file, caller.attempt.device) && caller.rules.has(Rule::Queue);
+    let starves = starves || waits;
     if lock.is != mine && (lock.is != 0 || starves) {
-        return take(file, false, caller, state);
+        let taken = take(file, false, caller, state);
+        return match taken {
+            Build::Blocked(_) if !waits && caller.rules.has(Rule::Queue) => Build::Op(Op {
+                call: caller.asked.call,
+                completes: false,
+                guards: Vec::new(),
+                changes: vec![Change::Claim(file)],
+            }),
+            taken => taken,
+        };
     }
     let mut op = Op {
         call: caller.asked.call,
@@ -196,7 +207,14 @@ fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
         before.with(caller.asked.call).0,
     ));
     if lock.is == mine {
-        op.changes.push(Change::Unlock(file));
+        let next = state.next(file).filter(|_| caller.rules.has(Rule::Queue));
+        op.changes.push(match next {
+            Some(to) => Change::Pass(file, to),
+            None => Change::Unlock(file),
+        });
+        if !caller.rules.has(Rule::PassHolds) {
+            op.guards.retain(|guard| guard.key != Key::Lock(file));
+        }
     }
     Build::Op(op)
 }

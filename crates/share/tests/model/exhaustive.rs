@@ -203,6 +203,26 @@ fn locks_that_lapse_break_nothing() {
     }
 }
 
+/// Writes that wait for a lock, and get it in the order of the log: also beside a server that lies, crashes, and locks
+/// that lapse.
+#[test]
+fn locks_that_are_passed_on_break_nothing() {
+    let (holder, append): (&[Call], &[Call]) = (&[Lock(0), Append(0)], &[Append(0)]);
+    let base = Scope::new(&[(holder, 2), (append, 1)]);
+    holds("passed", &base.clone().impatient().world());
+    let lapses = base.clone().lapses(3);
+    holds("passed, honest", &lapses.clone().honest(0).quick());
+    if long() {
+        holds("passed, honest, all", &lapses.clone().honest(0));
+        holds("passed, lapse", &lapses.clone().impatient().world());
+        holds("passed, death", &lapses.clone().deaths(1).honest(0));
+        holds("passed, kill", &base.kills(1).lapses(1).world());
+        holds("passed, relaxed", &lapses.relaxed().world());
+        let three = Scope::new(&[(holder, 2), (append, 1), (append, 1)]);
+        holds("passed, three", &three.lapses(2).honest(0).quick());
+    }
+}
+
 /// A device that holds a lock stops for ever: the others wait for the lock's time to live, and no longer.
 #[test]
 fn holder_that_dies_blocks_nobody_for_ever() {

@@ -251,6 +251,11 @@ fn lock_without_a_rule_is_taken_or_used_wrongly() {
             Scope::new(&[(renews, 2), (append, 1)]).lapses(1),
             Check::Lapse,
         ),
+        (
+            &[Rule::PassHolds],
+            Scope::new(&[(&[Lock(0), Put(0)], 2), (renews, 1)]).lapses(1),
+            Check::Answers,
+        ),
     ]);
     let dies = Scope::new(&[(renews, 1), (append, 1)]).lapses(2).deaths(1);
     let many = Scope::new(&[(two, 2), (appends, 2)]).lapses(4).programs(2);

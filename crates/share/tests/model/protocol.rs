@@ -168,6 +168,10 @@ pub enum Change {
     Lock(u8),
     /// The author gives it up.
     Unlock(u8),
+    /// The author gives it to another device.
+    Pass(u8, Device),
+    /// The author takes the lock for a write. While another device has it, this only says that the author waits.
+    Claim(u8),
 }
 
 /// One system call in an entry: all of it happens at the entry's position, or nothing.

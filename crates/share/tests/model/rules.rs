@@ -43,6 +43,10 @@ pub enum Rule {
     HolderLast,
     /// What is written under a lock is guarded by having it.
     Holds,
+    /// A write whose file is locked says in the log that it waits, and the lock goes to whom the log has first.
+    Queue,
+    /// A write that passes the lock on is guarded by having it.
+    PassHolds,
 }
 
 /// Leaving out a fault of form.

@@ -116,6 +116,8 @@ pub struct State {
     members: [Member; DEVICES],
     late: Vec<Late>,
     accepted: [u64; DEVICES],
+    /// Who waits for the lock of which file, in the order of the log, and whether it did when the lock was given up last.
+    waiting: Vec<(u8, Device, bool)>,
     /// What became of the operations of the last entry.
     results: Vec<Result>,
 }
@@ -133,6 +135,7 @@ impl State {
             }),
             late: Vec::new(),
             accepted: [0; DEVICES],
+            waiting: Vec::new(),
             results: Vec::new(),
         }
     }
@@ -192,7 +195,12 @@ impl State {
                 let accepted = &mut self.accepted[usize::from(*device)];
                 *accepted = seen.max(*accepted);
             }
-            Change::Set(..) | Change::Fold { .. } | Change::Lock(_) | Change::Unlock(_) => {}
+            Change::Set(..)
+            | Change::Fold { .. }
+            | Change::Lock(_)
+            | Change::Unlock(_)
+            | Change::Pass(..)
+            | Change::Claim(_) => {}
         }
     }
 
@@ -206,6 +214,14 @@ impl State {
             rests_on = rests_on.and(value.rests_on);
             effect &= value.is == guard.is || !self.rules.has(Rule::Guards);
         }
+        if let [Change::Claim(file)] = op.changes[..] {
+            let lock = self.value(Key::Lock(file));
+            let free = lock.is == 0 || lock.is == u128::from(author) + 1;
+            if effect && !free && op.guards.is_empty() {
+                return self.wait(file, author, rests_on);
+            }
+            rests_on = rests_on.and(lock.rests_on);
+        }
         let mut result = Result {
             completes: op.completes,
             effect,
@@ -218,10 +234,24 @@ impl State {
                 Change::Set(key, is) => self.set(*key, *is, effect, rests_on, &mut result),
                 Change::Fold { upto } if effect => self.fold(*upto, Positions::one(at, author)),
                 Change::Fold { .. } => {}
-                Change::Lock(file) | Change::Unlock(file) => {
-                    let taken = matches!(change, Change::Lock(_));
-                    let holder = if taken { u128::from(author) + 1 } else { 0 };
-                    let last = if taken { u128::from(at) + 1 } else { 0 };
+                Change::Lock(file)
+                | Change::Unlock(file)
+                | Change::Claim(file)
+                | Change::Pass(file, _) => {
+                    let (holder, last) = match change {
+                        Change::Unlock(_) => (0, 0),
+                        Change::Pass(_, to) => (u128::from(*to) + 1, u128::from(at) + 1),
+                        _ => (u128::from(author) + 1, u128::from(at) + 1),
+                    };
+                    if effect && holder == 0 {
+                        self.waiting.retain(|(of, _, stayed)| of != file || !stayed);
+                        let here = self.waiting.iter_mut().filter(|(of, ..)| of == file);
+                        here.for_each(|(.., stayed)| *stayed = true);
+                    } else if effect {
+                        let next =
+                            |of: u8, who: Device| of == *file && u128::from(who) + 1 == holder;
+                        self.waiting.retain(|(of, who, _)| !next(*of, *who));
+                    }
                     self.set(Key::Lock(*file), holder, effect, rests_on, &mut result);
                     self.set(Key::Renewed(*file), last, effect, rests_on, &mut result);
                 }
@@ -240,6 +270,32 @@ impl State {
             }
         }
         result
+    }
+
+    /// A Claim in vain. No value rests on it.
+    fn wait(&mut self, file: u8, author: Device, rests_on: Positions) -> Result {
+        if !self.waits(file, author) {
+            self.waiting.push((file, author, false));
+        }
+        Result {
+            completes: false,
+            effect: false,
+            late: false,
+            rests_on,
+            set: 0,
+        }
+    }
+
+    /// Whether a device waits for the lock of a file.
+    pub fn waits(&self, file: u8, device: Device) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.any(|(of, who, _)| (*of, *who) == (file, device))
+    }
+
+    /// The device that has waited longest.
+    pub fn next(&self, file: u8) -> Option<Device> {
+        let mut waiting = self.waiting.iter().filter(|(of, ..)| *of == file);
+        waiting.next().map(|(_, device, _)| *device)
     }
 
     fn set(&mut self, key: Key, is: u128, effect: bool, rests_on: Positions, result: &mut Result) {

@@ -356,6 +356,24 @@ pub fn lock(file: FileId, lock: Option<Lock>, caller: Device) -> Op {
     Op::new(vec![guard], vec![Change::Lock { file }])
 }
 
+/// Takes the lock of a file for the caller's next change, or says that the caller waits for it. `lapsed`: the lock of
+/// another device that is taken over, because its holder has not renewed it for its time to live.
+pub fn claim(file: FileId, lapsed: Option<Lock>) -> Op {
+    let guard = lapsed.map(|Lock { last, .. }| Guard::HolderLast {
+        file,
+        position: last,
+    });
+    Op::new(guard.into_iter().collect(), vec![Change::Claim { file }])
+}
+
+/// Gives a lock to the device that waits for it, or up.
+pub fn give_up(file: FileId, to: Option<Device>) -> Change {
+    match to {
+        Some(to) => Change::Pass { file, to },
+        None => Change::Unlock { file },
+    }
+}
+
 /// Gives a lock up.
 pub fn unlock(file: FileId) -> Op {
     Op::new(vec![Guard::Holds { file }], vec![Change::Unlock { file }])

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::decision::Decision;
 use super::itable::{Fold, MAX_TABLE_INLINE_BYTES};
 use super::key::Key;
-use super::principal::{FileId, Name, Principal, Reader, Target, Writer};
+use super::principal::{Device, FileId, Name, Principal, Reader, Target, Writer};
 use crate::error::Reject;
 use crate::tree::inode::{Content, Inode, MAX_INODE_BYTES};
 
@@ -58,6 +58,19 @@ pub enum Change {
         /// The file.
         file: FileId,
     },
+    /// The author's device gives the lock to another device, which is to make its next change now.
+    Pass {
+        /// The file.
+        file: FileId,
+        /// The device that has the lock from now on.
+        to: Device,
+    },
+    /// The author's device takes the lock for its next change of the file. While another device has the lock this has
+    /// no effect, and says to everybody that the author waits for it.
+    Claim {
+        /// The file.
+        file: FileId,
+    },
     /// A change of members, or an Accept. It takes effect at a later entry of its author.
     Decide(Decision),
 }
@@ -72,7 +85,10 @@ impl Change {
             }
             | Change::Unlink { directory, name } => Key::Entry(*directory, name.clone()),
             Change::Fold { principal, .. } => Key::Fold(*principal),
-            Change::Lock { file } | Change::Unlock { file } => Key::Lock(*file),
+            Change::Lock { file }
+            | Change::Unlock { file }
+            | Change::Pass { file, .. }
+            | Change::Claim { file } => Key::Lock(*file),
             Change::Decide(decision) => decision.key(),
         }
     }
@@ -126,6 +142,15 @@ impl Change {
                 w.principal(principal);
                 fold.encode(&mut w.out);
             }
+            Change::Pass { file, to } => {
+                w.out.u8(16);
+                w.file(file);
+                to.encode(&mut w.out);
+            }
+            Change::Claim { file } => {
+                w.out.u8(17);
+                w.file(file);
+            }
             Change::Decide(decision) => decision.encode(w),
         }
     }
@@ -152,6 +177,11 @@ impl Change {
                 principal: r.principal()?,
                 fold: Fold::decode(&mut r.rest)?,
             },
+            16 => Change::Pass {
+                file: r.file()?,
+                to: Device::decode(&mut r.rest)?,
+            },
+            17 => Change::Claim { file: r.file()? },
             tag => Change::Decide(Decision::decode(tag, r)?),
         })
     }

@@ -102,7 +102,7 @@ impl Client {
                 Some((Call::Link { at, name, file }, op))
             }
             12..=14 => self.write(store, calls, &one, what == 14, y),
-            15 => self.lock(&one, y),
+            15..=17 => self.lock(&one, y),
             _ => self.fold(store, y),
         }
     }
@@ -199,8 +199,21 @@ impl Client {
 
     fn lock(&self, at: &Spot, choice: u8) -> Option<Built> {
         let file = at.found?.file;
-        if choice.is_multiple_of(2) {
-            return Some((Call::Unlock { file }, Ok(Some(calls::unlock(file)))));
+        let mine = |lock: Lock| lock.holder == Device(self.device);
+        let what = match self.state.lock(&file).is_some_and(mine) {
+            true => [3, 3, 1, 2][usize::from(choice) % 4],
+            false => [0, 0, 1, 1, 1, 2, 3, 3][usize::from(choice) % 8],
+        };
+        match what {
+            0 => return Some((Call::Claim { file }, Ok(Some(calls::claim(file, None))))),
+            2 => return Some((Call::Unlock { file }, Ok(Some(calls::unlock(file))))),
+            3 => {
+                let to = u32::from(choice / 8) % DEVICES;
+                let change = calls::give_up(file, Some(Device(to)));
+                let op = Op::new(Vec::new(), vec![change]);
+                return Some((Call::Pass { file, to }, Ok(Some(op))));
+            }
+            _ => {}
         }
         // It never takes over.
         let mine = |lock: &Lock| lock.holder == Device(self.device);

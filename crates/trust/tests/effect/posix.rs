@@ -57,6 +57,13 @@ pub enum Call {
     Unlock {
         file: FileId,
     },
+    Claim {
+        file: FileId,
+    },
+    Pass {
+        file: FileId,
+        to: u32,
+    },
     /// Nothing that a program sees.
     Fold,
 }
@@ -166,7 +173,7 @@ impl Posix {
                 *old = *mode;
                 Ok(())
             }
-            Call::Lock { file } => match self.locks.get(file) {
+            Call::Lock { file } | Call::Claim { file } => match self.locks.get(file) {
                 Some(holder) if *holder != device => Err(NoEffect::Locked),
                 _ => {
                     self.locks.insert(*file, device);
@@ -176,6 +183,13 @@ impl Posix {
             Call::Unlock { file } => match self.locks.get(file) {
                 Some(holder) if *holder == device => {
                     self.locks.remove(file);
+                    Ok(())
+                }
+                _ => Err(NoEffect::LockLost),
+            },
+            Call::Pass { file, to } => match self.locks.get(file) {
+                Some(holder) if *holder == device => {
+                    self.locks.insert(*file, *to);
                     Ok(())
                 }
                 _ => Err(NoEffect::LockLost),
@@ -211,7 +225,12 @@ impl Posix {
             Call::Write { file, .. }
             | Call::Chmod { file, .. }
             | Call::Lock { file }
+            | Call::Claim { file }
             | Call::Unlock { file } => vec![*file],
+            Call::Pass { file, to } if !writes(*to, file.principal) => {
+                return Err(NoEffect::NotPermitted);
+            }
+            Call::Pass { file, .. } => vec![*file],
             Call::Fold => Vec::new(),
         };
         match files.iter().all(|file| writes(device, file.principal)) {

@@ -134,6 +134,15 @@ fn samples() -> Vec<(&'static str, Op)> {
         ("rename over a file", moved.unwrap().unwrap()),
         ("take over a lock", calls::lock(f, Some(last), Device(2))),
         ("unlock", calls::unlock(f)),
+        ("claim", calls::claim(f, None)),
+        ("claim of a lock that lapsed", calls::claim(f, Some(last))),
+        (
+            "pass",
+            Op::new(
+                vec![Guard::Holds { file: f }],
+                vec![calls::give_up(f, Some(Device(300)))],
+            ),
+        ),
         ("first fold", calls::fold(TEAM, None, fold(12, None))),
         (
             "fold",

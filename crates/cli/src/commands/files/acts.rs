@@ -6,7 +6,7 @@ use trust::shared::change::Change;
 use trust::shared::decision::Decision;
 use trust::shared::guard::Guard;
 use trust::shared::ops::Op;
-use trust::shared::principal::{FileId, Name, Principal, Target};
+use trust::shared::principal::{Device, FileId, Name, Principal, Target};
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,15 @@ pub enum Act<'a> {
     Lock(FileId),
     /// It gives the lock up.
     Unlock(FileId),
+    /// It takes the lock for its next change. Without effect, because another device has the lock: it waits for its turn.
+    Claim(FileId),
+    /// It gives the lock to a device that waits.
+    Pass {
+        /// The file.
+        file: FileId,
+        /// The device.
+        to: Device,
+    },
     /// What has changed of a principal's files is put together.
     Fold {
         /// The principal.
@@ -178,8 +187,15 @@ fn unnamed(op: &Op) -> Act<'_> {
         },
         ([Change::Lock { file }], _) => Act::Lock(*file),
         ([Change::Unlock { file }], _) => Act::Unlock(*file),
+        ([Change::Claim { file }], _) => Act::Claim(*file),
+        ([Change::Pass { file, to }], _) => Act::Pass {
+            file: *file,
+            to: *to,
+        },
         ([Change::Set { file, inode }, rest @ ..], _)
-            if rest.iter().all(|it| matches!(it, Change::Unlock { .. })) =>
+            if rest
+                .iter()
+                .all(|it| matches!(it, Change::Unlock { .. } | Change::Pass { .. })) =>
         {
             Act::Set { file: *file, inode }
         }
@@ -206,7 +222,7 @@ mod tests {
     use trust::shared::calls::{self, Calls, Directory, Held, Replaced, Turn};
     use trust::shared::effect::Volume;
     use trust::shared::itable::Fold;
-    use trust::shared::principal::{Device, INumber};
+    use trust::shared::principal::INumber;
     use trust::statement::VolumeId;
 
     use super::*;
@@ -303,6 +319,18 @@ mod tests {
         let lock = calls::lock(file(9), None, Device(0));
         assert_eq!(Act::of(&lock), Act::Lock(file(9)));
         assert_eq!(Act::of(&calls::unlock(file(9))), Act::Unlock(file(9)));
+        assert_eq!(Act::of(&calls::claim(file(9), None)), Act::Claim(file(9)));
+        let pass = calls::give_up(file(9), Some(Device(2)));
+        let passed = Act::Pass {
+            file: file(9),
+            to: Device(2),
+        };
+        assert_eq!(Act::of(&Op::new(Vec::new(), vec![pass.clone()])), passed);
+        // A device that changes a file whose lock it has gives the lock on with the change.
+        let volume = volume();
+        let mut set = Calls { volume: &volume }.set_attributes(&held(9), text());
+        set.changes.push(pass);
+        assert!(matches!(Act::of(&set), Act::Set { file: it, .. } if it == file(9)));
         let decision = Decision::RemoveDevice { device: Device(3) };
         let decided = calls::decide(decision.clone());
         assert_eq!(Act::of(&decided), Act::Decide(&decision));

@@ -10,7 +10,7 @@ use ::share::home::{Home, Times, When};
 use serde_json::{Map, Value, json};
 use trust::inode::{Content, FileKind};
 use trust::shared::decision::Decision;
-use trust::shared::outcome::Outcome as Became;
+use trust::shared::outcome::{NoEffect, Outcome as Became};
 use trust::shared::principal::{FileId, Principal};
 
 use super::acts::{Act, Spot, making};
@@ -208,7 +208,13 @@ impl Listing<'_> {
                     line.bytes = Some(inode.content.size());
                 }
             }
-            Act::Lock(file) | Act::Unlock(file) => line.path = Some(self.file(*file).await?),
+            Act::Lock(file) | Act::Unlock(file) | Act::Claim(file) => {
+                line.path = Some(self.file(*file).await?);
+            }
+            Act::Pass { file, to } => {
+                line.path = Some(self.file(*file).await?);
+                line.words = Some(format!("device {}", to.0));
+            }
             Act::Fold { principal, .. } => line.words = Some(self.members.name(*principal)),
             Act::Decide(decision) => line.words = Some(self.decided(decision)),
             Act::Other => {}
@@ -304,6 +310,8 @@ fn verb(act: &Act<'_>) -> &'static str {
         Act::Set { .. } => "change",
         Act::Lock(_) => "lock",
         Act::Unlock(_) => "unlock",
+        Act::Claim(_) => "claim",
+        Act::Pass { .. } => "pass",
         Act::Fold { .. } => "fold",
         Act::Decide(Decision::AdmitDevice { .. }) => "device add",
         Act::Decide(Decision::RemoveDevice { .. }) => "device remove",
@@ -320,6 +328,9 @@ fn verb(act: &Act<'_>) -> &'static str {
 /// Why an op has no effect.
 fn without_effect(told: &LoggedOp) -> Option<String> {
     match told.outcome {
+        Some(Became::None(NoEffect::Locked)) if matches!(Act::of(&told.op), Act::Claim(_)) => {
+            Some("another device has the lock, and this one waits for its turn".to_owned())
+        }
         Some(Became::None(why)) => Some(why.to_string()),
         _ => None,
     }
@@ -339,6 +350,9 @@ fn print(line: &Line, told: &LoggedOp, out: &mut Output) -> Outcome<()> {
         out.name(to)?;
     }
     if let Some(words) = &line.words {
+        if line.path.is_some() {
+            out.raw(b" to ")?;
+        }
         out.name(words.as_bytes())?;
     }
     if let Some(bytes) = line.bytes {

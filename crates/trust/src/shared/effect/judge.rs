@@ -72,6 +72,9 @@ pub(super) fn judge(
     if !may_move(members, written, guards, &changes) {
         return Some(Outcome::None(NoEffect::NotPermitted));
     }
+    if !may_pass(members, written, &changes) {
+        return Some(Outcome::None(NoEffect::NotPermitted));
+    }
     let mut verdict = Verdict::default();
     let judge = Judge {
         volume,
@@ -97,6 +100,15 @@ pub(super) fn is_permitted(members: &Members, written: &Written, keys: &[Key]) -
 fn may_move(members: &Members, written: &Written, guards: &[Guard], changes: &[&Change]) -> bool {
     let may_write = |principal| members.may_write(written.device, principal, written.position);
     shape::moved(guards, changes).all(|moved| may_write(moved.principal))
+}
+
+/// Whether the devices that the op passes locks to may change the files. A lock of a device that may not would stop
+/// those that may.
+fn may_pass(members: &Members, written: &Written, changes: &[&Change]) -> bool {
+    changes.iter().all(|change| match change {
+        Change::Pass { file, to } => members.may_write(*to, file.principal, written.position),
+        _ => true,
+    })
 }
 
 /// The first refusal, once everything is known. What is refused first does not depend on what was known first.
@@ -208,8 +220,10 @@ impl Judge<'_> {
                 None => Err(NoEffect::NotFound),
                 Some(inode) => held(inode.kind() == FileKind::Directory, NoEffect::NotADirectory),
             }),
-            Change::Lock { file } => values.lock(file).map(|lock| self.may_lock(file, lock)),
-            Change::Unlock { file } => values.lock(file).map(|lock| {
+            Change::Lock { file } | Change::Claim { file } => {
+                values.lock(file).map(|lock| self.may_lock(file, lock))
+            }
+            Change::Unlock { file } | Change::Pass { file, .. } => values.lock(file).map(|lock| {
                 let mine = lock.is_some_and(|lock| lock.holder == self.written.device);
                 held(mine, NoEffect::LockLost)
             }),

@@ -156,7 +156,11 @@ impl State {
             Change::Unlink { directory, name } => {
                 self.entries.insert((*directory, name.clone()), (at, None));
             }
-            Change::Lock { file } => {
+            Change::Pass { file, to } => {
+                let holder = *to;
+                self.locks.insert(*file, Lock { holder, last: at });
+            }
+            Change::Lock { file } | Change::Claim { file } => {
                 let holder = placed.written.device;
                 self.locks.insert(*file, Lock { holder, last: at });
             }

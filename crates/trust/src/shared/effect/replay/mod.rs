@@ -1,7 +1,7 @@
 //! Keeps the outline of every entry, and evaluates only what a question depends on. Relies on `judge` for each op;
-//! `view` finds the values before an op, `work` evaluates what they depend on, `list` lists directories, `rests` says
-//! which entries a value rests on, `forget` drops what is folded, `checkpoint` gives the state as rows, and `base` is what
-//! a replay has that begins with them.
+//! `view` finds the values before an op, `work` evaluates what they depend on, `list` lists directories, `queue` tells who
+//! waits for a lock, `rests` says which entries a value rests on, `forget` drops what is folded, `checkpoint` gives the
+//! state as rows, and `base` is what a replay has that begins with them.
 //!
 //! The value of a key at a position is what the last op before it that names the key and has effect made of it, or
 //! what the last fold says. So evaluation reads the bodies of entries that name the key, and of those that name the
@@ -28,6 +28,7 @@ mod checkpoint;
 mod chunks;
 mod forget;
 mod list;
+mod queue;
 mod rests;
 mod rows;
 mod view;
@@ -37,6 +38,8 @@ pub use base::Base;
 pub use checkpoint::Page;
 use forget::Settling;
 pub use list::Names;
+pub use queue::Queue;
+use queue::Queues;
 pub use rests::About;
 use rows::{Row, Rows};
 use view::View;
@@ -79,6 +82,8 @@ enum Made {
     Nothing,
     Put,
     Gone,
+    /// A lock was given to another device.
+    Passed,
 }
 
 /// The index of the last version that counts, up to another one.
@@ -117,7 +122,8 @@ impl Version {
         match self.state >> LAST_BITS {
             0 => Made::Nothing,
             1 => Made::Put,
-            _ => Made::Gone,
+            2 => Made::Gone,
+            _ => Made::Passed,
         }
     }
 
@@ -130,6 +136,7 @@ impl Version {
             Made::Nothing => 0,
             Made::Put => 1,
             Made::Gone => 2,
+            Made::Passed => 3,
         };
         self.state = made << LAST_BITS | self.last().0;
     }
@@ -164,6 +171,7 @@ pub struct Replay {
     /// Of ops that were forgotten.
     old_folds: BTreeMap<Principal, Fold>,
     old_locks: BTreeMap<FileId, Lock>,
+    queues: Queues,
     /// What changed since the last folds, before the first entry that was added.
     base: Base,
     settling: Option<Settling>,
@@ -183,6 +191,7 @@ impl Replay {
             folds: BTreeMap::new(),
             old_folds: BTreeMap::new(),
             old_locks: BTreeMap::new(),
+            queues: Queues::new(),
             base: Base::default(),
             settling: None,
             steps: 0,

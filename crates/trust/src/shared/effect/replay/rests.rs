@@ -2,7 +2,7 @@
 //! the guards of all these look at. Whoever uses a value must know that the authors of these entries stand by them
 //! (design `share.md`, *The read rule*). An op without permission is left out: nothing looks at its guards, and who
 //! may write follows from decisions that their authors have attested. Else a member that may only read could hold up
-//! the readers of every file.
+//! the readers of every file. A Claim in vain is left out too, so nobody waits for those who wait.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -74,6 +74,15 @@ impl About {
     }
 }
 
+/// Another device has the lock.
+const IN_VAIN: Option<Outcome> = Some(Outcome::None(NoEffect::Locked));
+
+/// Whether an op only says that its author waits for a lock. In vain it changes nothing, with or without its author:
+/// the lock that it met is that of the last op before it that set the lock, and the value rests on that one.
+fn only_waits(op: &Op) -> bool {
+    op.guards.is_empty() && matches!(op.changes.as_slice(), [Change::Claim { .. }])
+}
+
 /// What has been looked at: of the ops that name a value, those from the first on and before the second.
 type Seen = HashMap<About, (u32, u32)>;
 
@@ -143,11 +152,18 @@ impl Replay {
             if outcome == Some(Outcome::None(NoEffect::NotPermitted)) {
                 continue;
             }
+            let body = stored.body(row.written.position);
+            let found = match &body {
+                Ok(Some(body)) => body.ops().get(op.saturating_sub(row.first_op) as usize),
+                _ => None,
+            };
+            if found.is_some_and(only_waits) && outcome == IN_VAIN {
+                continue;
+            }
             entries.insert((row.written.position, row.written.device));
-            match stored.body(row.written.position) {
-                Ok(Some(body)) => {
-                    let number = op.saturating_sub(row.first_op) as usize;
-                    let rests = body.ops().get(number).map(About::op).unwrap_or_default();
+            match body {
+                Ok(Some(_)) => {
+                    let rests = found.map(About::op).unwrap_or_default();
                     about.extend(rests.into_iter().map(|about| (about, op)));
                 }
                 Ok(None) if missing.is_long() => break,

@@ -87,8 +87,8 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
         self.replay.row(op).map_or(0, |row| row.written.position)
     }
 
-    /// The change of a key by an op with effect.
-    fn change(&mut self, op: u32, key: &Key) -> Known<Option<Change>> {
+    /// The change of a key by an op.
+    pub fn change(&mut self, op: u32, key: &Key) -> Known<Option<Change>> {
         let Some(row) = self.replay.row(op) else {
             return Known::Is(None);
         };
@@ -225,14 +225,24 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
     }
 
     fn lock(&mut self, file: &FileId) -> Known<Option<Lock>> {
-        let version = self.version(&Key::Lock(*file), 0);
-        version.map(|version| match version {
-            None => self.replay.old_locks.get(file).copied(),
-            Some(version) if version.made() == Made::Gone => None,
-            Some(version) => self.replay.row(version.op).map(|row| Lock {
+        let key = Key::Lock(*file);
+        let version = self.version(&key, 0);
+        version.then(|version| {
+            let Some(version) = version else {
+                return Known::Is(self.replay.old_locks.get(file).copied());
+            };
+            let lock = self.replay.row(version.op).map(|row| Lock {
                 holder: row.written.device,
                 last: row.written.position,
-            }),
+            });
+            match version.made() {
+                Made::Gone => Known::Is(None),
+                Made::Passed => self.change(version.op, &key).map(|change| match change {
+                    Some(Change::Pass { to, .. }) => lock.map(|lock| Lock { holder: to, ..lock }),
+                    _ => lock,
+                }),
+                _ => Known::Is(lock),
+            }
         })
     }
 

@@ -150,6 +150,7 @@ impl Replay {
             let key = change.key();
             let made = match change {
                 Change::Remove { .. } | Change::Unlink { .. } | Change::Unlock { .. } => Made::Gone,
+                Change::Pass { .. } => Made::Passed,
                 _ => Made::Put,
             };
             let index = self.version_of(&key, op);
@@ -202,7 +203,7 @@ impl Replay {
         }
         let before = index.checked_sub(1).and_then(|index| versions.get(index));
         let found = match (made, before.map(|before| before.last())) {
-            (Made::Put | Made::Gone, _) => Last(index as u32),
+            (Made::Put | Made::Gone | Made::Passed, _) => Last(index as u32),
             (Made::Nothing, None) => Last::NONE,
             (Made::Nothing, Some(Last::UNKNOWN)) => {
                 let index = index.saturating_sub(1) as u32;
