@@ -167,6 +167,13 @@ impl Published {
         command
     }
 
+    /// A command that reads the volume at a location: `ls`, `verify`, `extract`. Nothing is cached.
+    pub fn read_command(&self, command: &str, place: &str) -> Command {
+        let mut read = bulla(&self.binary, &self.home);
+        read.arg(command).arg(format!("{}@{place}", self.volume));
+        read
+    }
+
     /// Serves the repository at a free port of 127.0.0.1.
     pub fn serve(&self, field: &Field) -> Result<(Daemon, u16)> {
         let port = process::free_port()?;

@@ -24,6 +24,7 @@ pub mod restarted;
 mod small;
 mod start;
 mod stored;
+mod whole;
 mod writers;
 
 use crate::figure::Figure;
@@ -56,6 +57,7 @@ pub const ALL: &[Figure] = &[
     catch_up::FIGURE,
     restarted::FIGURE,
     fork::FIGURE,
+    whole::FIGURE,
     device::BUILD,
     device::MAIL,
     device::FILES,

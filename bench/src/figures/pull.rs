@@ -19,6 +19,7 @@ use crate::figure::{
     Bound, Build, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing,
 };
 use crate::network::Far;
+use crate::peers::rsync::Rsync;
 use crate::process::{self, Daemon};
 use crate::subject::Published;
 
@@ -163,24 +164,8 @@ fn ours(
 
 fn rsync(scene: &Rc<Scene>) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
     let home = scene.field.fresh("rsync")?;
-    let port = process::free_port()?;
-    let configuration = home.join("rsyncd.conf");
-    fs::write(
-        &configuration,
-        format!(
-            "use chroot = no\nuid = root\ngid = root\nread only = yes\n[tree]\npath = {}\n",
-            scene.tree.display()
-        ),
-    )?;
-    let mut serve = Command::new("rsync");
-    serve.args(["--daemon", "--no-detach", "--address=127.0.0.1"]);
-    serve
-        .arg(format!("--port={port}"))
-        .arg("--config")
-        .arg(&configuration);
-    let mut daemon = Daemon::start("rsync --daemon", &mut serve, &scene.field.log("rsyncd"))?;
-    daemon.wait_for_port(port)?;
-    let far = Far::new(port, ONE_WAY_MS)?;
+    let daemon = Rsync::start(&scene.field, &home, &scene.tree)?;
+    let far = Far::new(daemon.port, ONE_WAY_MS)?;
     let copy = home.join("copy");
     let mut first = Command::new("cp");
     first.arg("-a").arg(&scene.tree).arg(&copy);

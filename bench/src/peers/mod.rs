@@ -4,5 +4,6 @@ pub mod archive;
 pub mod http;
 pub mod nginx;
 pub mod postgres;
+pub mod rsync;
 pub mod syncthing;
 pub mod view;

@@ -1,6 +1,5 @@
 //! Formats inodes for `ls -l`, for `stat`, and as fields of JSON records.
 
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use trust::inode::{Content, FileContent, FileKind, Inode, Mtime};
 
@@ -119,18 +118,6 @@ pub fn record(path: &[u8], inode: &Inode) -> Map<String, Value> {
     out
 }
 
-/// Joins a directory and a name to a path inside the volume.
-pub fn join(directory: &[u8], name: &[u8]) -> Bytes {
-    if directory.is_empty() {
-        return Bytes::copy_from_slice(name);
-    }
-    let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
-    path.extend_from_slice(directory);
-    path.push(b'/');
-    path.extend_from_slice(name);
-    path.into()
-}
-
 /// Normalizes a path argument: no slashes at its ends, no empty parts, no `.`.
 pub fn clean(path: &std::ffi::OsStr) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
@@ -165,8 +152,6 @@ mod tests {
     fn paths_and_times() {
         assert_eq!(clean(OsStr::new("/a//./b/")), b"a/b");
         assert_eq!(clean(OsStr::new("")), b"");
-        assert_eq!(join(b"", b"x"), &b"x"[..]);
-        assert_eq!(join(b"a/b", b"x"), &b"a/b/x"[..]);
         let far = Mtime {
             seconds: i64::MAX,
             nanos: 1,

@@ -29,7 +29,7 @@ use std::time::Instant;
 use store::BlockStore;
 use store::cache::{CacheStore, DiskCache};
 use store::mirrors::Mirrors;
-use trust::{Handle, Hasher};
+use trust::{Block, Data, Handle, Hasher};
 
 use crate::error::ReadError;
 use crate::read_around::Expect;
@@ -166,7 +166,7 @@ impl Blocks {
             return Ok(block);
         }
         let mut blocks = self
-            .fetch(std::slice::from_ref(handle), expect, how)
+            .fetch(std::slice::from_ref(handle), &[], (expect, how))
             .await?;
         blocks.pop().ok_or(ReadError::NotCached)
     }
@@ -182,14 +182,43 @@ impl Blocks {
         handles: &[Handle<K>],
         how: Fetch,
     ) -> Result<Vec<K::Decoded>, ReadError> {
+        match self.all_cached(handles)? {
+            Some(blocks) => Ok(blocks),
+            None => self.fetch(handles, &[], (Expect::Nothing, how)).await,
+        }
+    }
+
+    /// Many data blocks of which the lengths are known, in the order of `handles`. More of them are under way at a time
+    /// than by [`Blocks::get_many`], because no memory is reserved for longer ones. A block of another length is given
+    /// too: its reader finds out.
+    ///
+    /// # Errors
+    /// As [`Blocks::get_many`].
+    pub async fn get_sized(
+        &self,
+        handles: &[Handle<Data>],
+        lens: &[u32],
+        how: Fetch,
+    ) -> Result<Vec<Block<Data>>, ReadError> {
+        match self.all_cached(handles)? {
+            Some(blocks) => Ok(blocks),
+            None => self.fetch(handles, lens, (Expect::Nothing, how)).await,
+        }
+    }
+
+    /// The blocks, if none of them needs a wait.
+    fn all_cached<K: Decode>(
+        &self,
+        handles: &[Handle<K>],
+    ) -> Result<Option<Vec<K::Decoded>>, ReadError> {
         let mut blocks = Vec::with_capacity(handles.len());
         for handle in handles {
             match self.cached(handle)? {
                 Some(block) => blocks.push(block),
-                None => return self.fetch(handles, Expect::Nothing, how).await,
+                None => return Ok(None),
             }
         }
-        Ok(blocks)
+        Ok(Some(blocks))
     }
 
     /// A block from the overlay, from memory, or from a place that answers without waiting.
@@ -225,8 +254,8 @@ impl Blocks {
     async fn fetch<K: Decode>(
         &self,
         handles: &[Handle<K>],
-        expect: Expect,
-        how: Fetch,
+        lens: &[u32],
+        (expect, how): (Expect, Fetch),
     ) -> Result<Vec<K::Decoded>, ReadError> {
         let Fetch::Until(deadline) = how else {
             return Err(ReadError::NotCached);
@@ -258,7 +287,9 @@ impl Blocks {
                 self.look_on_disk(&mut missing, &mut have, deadline).await?;
             }
             if !missing.is_empty() {
-                have.extend(self.ask_mirrors(&missing, expect, deadline).await?);
+                let lens = handles.iter().map(Handle::any).zip(lens.iter().copied());
+                let lens: HashMap<Handle, u32> = lens.collect();
+                have.extend(self.ask_mirrors(&missing, lens, (expect, deadline)).await?);
             }
             drop(fetch);
             for mut other in others {
@@ -311,11 +342,11 @@ impl Blocks {
     async fn ask_mirrors<K: Decode>(
         &self,
         wanted: &[Handle<K>],
-        expect: Expect,
-        deadline: Instant,
+        lens: HashMap<Handle, u32>,
+        (expect, deadline): (Expect, Instant),
     ) -> Result<HashMap<Handle, K::Decoded>, ReadError> {
         let around = self.cache.around(K::KIND).budget(expect);
-        let response = Response::new(self.cache.clone(), wanted, expect);
+        let response = Response::new(self.cache.clone(), wanted, lens, expect);
         let counters = &self.cache.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
         let fetch = self.mirrors.fetch(around, response.clone());

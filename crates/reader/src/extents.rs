@@ -99,19 +99,27 @@ pub(crate) async fn data_handles(
     Ok(Some(extents.iter().filter_map(data).collect()))
 }
 
-/// How many of `extents` the next request covers, and the handles of their data blocks.
-pub(crate) fn next_batch(extents: &[PlacedExtent]) -> (usize, Vec<Handle<Data>>) {
+/// Data blocks that one request fetches, and their lengths in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct DataBatch {
+    pub(crate) handles: Vec<Handle<Data>>,
+    pub(crate) lens: Vec<u32>,
+}
+
+/// How many of `extents` the next request covers, and their data blocks.
+pub(crate) fn next_batch(extents: &[PlacedExtent]) -> (usize, DataBatch) {
     let mut bytes = 0u64;
-    let mut handles = Vec::new();
+    let mut batch = DataBatch::default();
     for (i, extent) in extents.iter().enumerate() {
         if let Extent::Data { handle, len } = &extent.extent {
             bytes += u64::from(*len);
-            let full = bytes > BATCH_BYTES || handles.len() >= BATCH_BLOCKS;
-            if full && !handles.is_empty() {
-                return (i, handles);
+            let full = bytes > BATCH_BYTES || batch.handles.len() >= BATCH_BLOCKS;
+            if full && !batch.handles.is_empty() {
+                return (i, batch);
             }
-            handles.push(*handle);
+            batch.handles.push(*handle);
+            batch.lens.push(*len);
         }
     }
-    (extents.len(), handles)
+    (extents.len(), batch)
 }

@@ -30,24 +30,30 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `tree` | look-ups, listings, reads, extended attributes |
+//! | `ahead` | whole trees, fetched before a depth-first reader comes to them |
 //! | `prefetch` | readahead of sequential readers; prefetch of directories that are read through |
 //! | `entries`, `extents` | walks of the two kinds of trees: directories, and contents of files |
 //! | `blocks` | verified blocks, fetched once for concurrent readers; the [`Overlay`] of unstored ones |
+//! | `spawner` | the runtime on which blocks are fetched ahead |
 //! | `read_around` | how many neighbours of a block to request with it |
 //! | `error` | what can go wrong with a read |
 
+mod ahead;
 mod blocks;
 mod entries;
 mod error;
 mod extents;
 mod prefetch;
 mod read_around;
+mod spawner;
 mod tree;
 
+pub use ahead::{Ahead, Reads};
 pub use blocks::{
     Blocks, Counters, Decode, DecodedBlock, Fetch, Overlay, OverlayError, Position, Upload, now,
 };
 pub use error::ReadError;
-pub use prefetch::{Prefetcher, Spawner};
+pub use prefetch::Prefetcher;
 pub use read_around::Expect;
+pub use spawner::Spawner;
 pub use tree::{Runs, Tree};

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `readahead` | what to request ahead of sequential readers, and which blocks to drop behind them |
 //! | `directory` | when to request the entries beside one that a reader waited for |
+//! | `walks` | when to fetch the directories below one that is walked |
 //! | `batch` | which entries of a listing such a request brings |
 //!
 //! The policies do no I/O and read no clock: this module tells them what readers do and how long
@@ -15,27 +16,30 @@
 mod batch;
 mod directory;
 mod readahead;
-mod spawner;
+mod walks;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use trust::Handle;
 use trust::array::{ArrayRoot, Child};
 use trust::inode::Inode;
 use trust::map::MapRoot;
 
+use crate::ahead::Ahead;
 use crate::blocks::{Blocks, Fetch, now};
 use crate::entries;
 use crate::error::ReadError;
 use crate::extents::{BATCH_BLOCKS, data_handles, extents, next_batch};
 use crate::read_around::{Expect, Usage};
+use crate::spawner::Spawner;
 use batch::{Batch, Candidate, MAX_FILE_BYTES};
 use directory::{DirectoryPrefetch, LONG_WAIT, SiblingRequest};
 use readahead::Readahead;
-pub use spawner::Spawner;
+use walks::Walks;
 
 /// How long a prefetch may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -54,6 +58,7 @@ pub struct Prefetcher {
     spawner: Spawner,
     readahead: Mutex<Readahead>,
     directories: Mutex<DirectoryPrefetch>,
+    walks: Mutex<Walks>,
 }
 
 impl std::fmt::Debug for Prefetcher {
@@ -75,12 +80,18 @@ impl Prefetcher {
             spawner,
             readahead: Mutex::new(Readahead::new(cache_bytes)),
             directories: Mutex::new(DirectoryPrefetch::new(cache_bytes)),
+            walks: Mutex::default(),
         })
     }
 
     /// The blocks that it fetches into.
     pub fn blocks(&self) -> &Arc<Blocks> {
         &self.blocks
+    }
+
+    /// The runtime on which it runs.
+    pub(crate) fn spawner(&self) -> &Spawner {
+        &self.spawner
     }
 
     fn readahead(&self) -> MutexGuard<'_, Readahead> {
@@ -143,8 +154,8 @@ impl ReadaheadTask {
         let (blocks, how) = (&self.prefetcher.blocks, Fetch::Until(self.began + DEADLINE));
         let Range { start, end } = self.request;
         if let Ok(extents) = extents(blocks, &self.root, start, end, how).await {
-            let (_, handles) = next_batch(&extents);
-            let _ = blocks.get_many(&handles, how).await;
+            let (_, batch) = next_batch(&extents);
+            let _ = blocks.get_sized(&batch.handles, &batch.lens, how).await;
         }
     }
 }
@@ -162,6 +173,20 @@ impl Prefetcher {
     /// A reader found `inode` under `name`.
     pub(crate) fn entry_found(&self, directory: &MapRoot, name: &[u8], inode: &Inode) {
         self.directories().found(directory, name, inode);
+    }
+
+    /// A reader of whom nobody knows what it reads next has listed these entries of a directory. When it walks through
+    /// a tree, the directories below are fetched ahead.
+    pub fn listed(&self, directory: &Inode, entries: &[(Bytes, Inode)]) {
+        let Ok(Some(map)) = entries::map_of(directory) else {
+            return;
+        };
+        if self.spawner.is_none() {
+            return;
+        }
+        let begin = |map: &MapRoot| Ahead::perhaps(&self.blocks, self.spawner.clone(), map);
+        let mut walks = self.walks.lock().unwrap_or_else(PoisonError::into_inner);
+        walks.listed(map, entries, begin);
     }
 
     /// A reader wants a directory.

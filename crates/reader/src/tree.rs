@@ -22,11 +22,13 @@ use trust::inode::{Content, Inode, Mtime, Xattrs, decode_xattrs};
 use trust::map::{Find, MapRoot};
 use trust::{Handle, InodeBlock, Reject};
 
+use crate::ahead::{Ahead, Reads};
 use crate::blocks::{Blocks, Fetch};
 use crate::entries;
 use crate::error::ReadError;
 use crate::prefetch::Prefetcher;
 use crate::read_around::Expect;
+use crate::spawner::Spawner;
 pub use content::Runs;
 
 /// Longest list of extended attributes that is read, bytes: what Linux itself can hold, with room.
@@ -84,6 +86,20 @@ impl Tree {
     /// What fetches blocks before they are read; another version of the volume shares it.
     pub fn prefetcher(&self) -> &Arc<Prefetcher> {
         &self.prefetcher
+    }
+
+    /// Begins to fetch what is below `top`, the inode at `path` (names with `/` between them), for a reader that is
+    /// going to read all of it, depth first and in order of the names.
+    pub fn ahead(&self, path: &[u8], top: &Inode, reads: Reads) -> Ahead {
+        let spawner = self.prefetcher.spawner().clone();
+        Ahead::begin(self.blocks(), spawner, (path, top), reads)
+    }
+
+    /// The same tree for a reader who has everything fetched ahead: what it reads is no reason to fetch anything else.
+    pub fn without_prefetch(&self) -> Tree {
+        let prefetcher = Prefetcher::new(Arc::clone(self.blocks()), Spawner::none());
+        let root = Arc::clone(&self.root);
+        Tree { prefetcher, root }
     }
 
     /// The inode of `name` in `directory`; `None` is proved absence.

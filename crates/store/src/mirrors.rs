@@ -53,6 +53,11 @@ pub trait ResponseVerifier: Send + Sync + 'static {
 
     /// The handles that are still missing. The request ends when there are none.
     fn missing(&self) -> Vec<Handle>;
+
+    /// How long these blocks are together, at most, bytes of plaintext; `None` if that is not known.
+    fn most_bytes(&self, _missing: &[Handle]) -> Option<u64> {
+        None
+    }
 }
 
 /// What one mirror did wrong in one request.

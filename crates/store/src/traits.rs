@@ -30,6 +30,21 @@ pub trait BlockStore: Send + Sync + 'static {
         around: usize,
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>>;
 
+    /// The same for a caller that knows how long the wanted blocks are together, at most: `most_bytes` of plaintext. A
+    /// place that reserves memory for its answers reserves less then, so more of them can be under way. What is longer is
+    /// given all the same: the bound is a hint.
+    ///
+    /// # Errors
+    /// As [`BlockStore::get_many`].
+    fn get_within<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+        _most_bytes: u64,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        self.get_many(want, around)
+    }
+
     /// Returns the block if that needs no wait for a network, a disk or a runtime.
     fn try_cached(&self, _handle: &Handle) -> Option<Frame> {
         None

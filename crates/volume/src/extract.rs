@@ -22,15 +22,14 @@ use trust::error::Class;
 use trust::inode::{Content, Inode, check_name};
 use trust::root::Totals;
 
-use reader::ReadError;
+use reader::{ReadError, Reads};
 
 use crate::extract::target::{Shared, open_beneath, open_target, shown, system, times};
 use crate::snapshot::Snapshot;
 use crate::verify::{MAX_DEPTH, Tally};
 use crate::volume::Volume;
+use crate::walk::{Step, Unlisted, Walk};
 
-/// Entries of a directory that are listed at a time.
-const PAGE_ENTRIES: usize = 1024;
 /// Files that are written at a time.
 const TASKS: usize = 16;
 /// Entries between two checks of the free space; the first check comes when only the target is made.
@@ -154,7 +153,7 @@ pub async fn extract(
     let mut work = Work {
         shared: Arc::new(Shared {
             volume: Arc::clone(volume),
-            snapshot: Arc::clone(snapshot),
+            tree: snapshot.tree().without_prefetch(),
             options: options.clone(),
             tally: Arc::clone(tally),
         }),
@@ -167,7 +166,7 @@ pub async fn extract(
             ..Extracted::default()
         },
     };
-    let outcome = work.tree().await;
+    let outcome = work.tree(snapshot).await;
     // No task writes any more when this returns, even after an error.
     let mut drained = Ok(());
     while let Some(settled) = work.settle_one().await {
@@ -176,29 +175,6 @@ pub async fn extract(
     outcome.and(drained)?;
     work.finish_root()?;
     Ok(work.made)
-}
-
-/// A directory that is being filled.
-struct Frame {
-    path: Bytes,
-    inode: Inode,
-    fd: Arc<OwnedFd>,
-    after: Option<Bytes>,
-    page: std::vec::IntoIter<(Bytes, Inode)>,
-    last_page: bool,
-}
-
-impl Frame {
-    fn new(path: Bytes, inode: Inode, fd: Arc<OwnedFd>) -> Frame {
-        Frame {
-            path,
-            inode,
-            fd,
-            after: None,
-            page: Vec::new().into_iter(),
-            last_page: false,
-        }
-    }
 }
 
 /// The result of a task for its file.
@@ -217,69 +193,65 @@ struct Work {
 }
 
 impl Work {
-    async fn tree(&mut self) -> Result<(), ExtractError> {
-        let top = self.shared.snapshot.root().as_ref().clone();
-        let mut stack = vec![Frame::new(Bytes::new(), top, Arc::clone(&self.root))];
-        while let Some(frame) = stack.last_mut() {
-            let Some((name, inode)) = self.next(frame).await? else {
-                // Everything in it has been made (filling its files does not change it): the mode and
-                // time that are set now stay.
-                let Some(done) = stack.pop() else { break };
-                if !stack.is_empty() {
-                    self.directory_attributes(&done).await?;
-                }
-                continue;
-            };
-            let path = join(&frame.path, &name);
-            if self.made.totals.entries() % ROOM_EVERY == 1 {
-                self.shared.check_room(frame.fd.as_fd(), &path, 0)?;
-            }
-            if !matches!(inode.content, Content::Directory { .. }) {
-                let directory = Arc::clone(&frame.fd);
-                self.entry(&directory, &name, path, inode).await?;
-                continue;
-            }
-            if stack.len() >= MAX_DEPTH {
-                return Err(ExtractError::TooDeep { path: shown(&path) });
-            }
-            let Some(frame) = stack.last() else { break };
-            rustix::fs::mkdirat(&frame.fd, &*name, Mode::RWXU).map_err(system(&path))?;
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let fd = open_beneath(frame.fd.as_fd(), &name, flags, Mode::empty());
-            let fd = Arc::new(fd.map_err(system(&path))?);
-            self.made.totals.add(Totals::of(&inode));
-            stack.push(Frame::new(path, inode, fd));
-        }
-        Ok(())
-    }
-
-    async fn next(&mut self, frame: &mut Frame) -> Result<Option<(Bytes, Inode)>, ExtractError> {
+    async fn tree(&mut self, snapshot: &Snapshot) -> Result<(), ExtractError> {
+        let top = snapshot.root().as_ref().clone();
+        let shared = Arc::clone(&self.shared);
+        let mut walk = Walk::new(snapshot, Bytes::new(), top, Reads::Everything);
+        // The directories that are being filled.
+        let mut open = vec![Arc::clone(&self.root)];
         loop {
-            if let Some((name, inode)) = frame.page.next() {
-                // The reader has checked names already. Checked again, because a bad one leaves the target.
-                check_name(&name).map_err(|why| ExtractError::Read {
-                    path: shown(&frame.path),
-                    why: ReadError::of_signed(why),
-                })?;
-                return Ok(Some((name, inode)));
-            }
-            if frame.last_page {
-                return Ok(None);
-            }
-            let (after, how) = (frame.after.as_deref(), self.shared.how());
-            let page = self
-                .shared
-                .snapshot
-                .list(&frame.inode, after, PAGE_ENTRIES, how)
-                .await;
-            let page = page.map_err(|why| ExtractError::Read {
-                path: shown(&frame.path),
+            let step = walk.next(|| shared.how()).await;
+            let step = step.map_err(|Unlisted { path, why }| ExtractError::Read {
+                path: shown(&path),
                 why,
             })?;
-            frame.last_page = page.len() < PAGE_ENTRIES;
-            frame.after = page.last().map(|(name, _)| name.clone());
-            frame.page = page.into_iter();
+            match step {
+                None => return Ok(()),
+                Some(Step::Left { path, inode }) => {
+                    // Everything in it has been made (filling its files does not change it): the mode and
+                    // time that are set now stay.
+                    if let (Some(done), false) = (open.pop(), open.is_empty()) {
+                        self.directory_attributes(&done, &path, &inode).await?;
+                    }
+                }
+                Some(Step::Entry { path, name, inode }) => {
+                    let Some(directory) = open.last().map(Arc::clone) else {
+                        return Ok(());
+                    };
+                    // The reader has checked names already. Checked again, because a bad one leaves the target.
+                    check_name(&name).map_err(|why| ExtractError::Read {
+                        path: shown(&path),
+                        why: ReadError::of_signed(why),
+                    })?;
+                    if self.made.totals.entries() % ROOM_EVERY == 1 {
+                        self.shared.check_room(directory.as_fd(), &path, 0)?;
+                    }
+                    if !matches!(inode.content, Content::Directory { .. }) {
+                        self.entry(&directory, &name, path, inode).await?;
+                        continue;
+                    }
+                    if walk.depth() >= MAX_DEPTH {
+                        return Err(ExtractError::TooDeep { path: shown(&path) });
+                    }
+                    open.push(self.directory(&directory, &name, &path)?);
+                    self.made.totals.add(Totals::of(&inode));
+                    walk.enter(path, inode);
+                }
+            }
         }
+    }
+
+    /// Makes a directory.
+    fn directory(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<Arc<OwnedFd>, ExtractError> {
+        rustix::fs::mkdirat(parent, name, Mode::RWXU).map_err(system(path))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = open_beneath(parent.as_fd(), name, flags, Mode::empty());
+        Ok(Arc::new(fd.map_err(system(path))?))
     }
 
     async fn entry(
@@ -440,20 +412,22 @@ impl Work {
         Ok(())
     }
 
-    async fn directory_attributes(&mut self, done: &Frame) -> Result<(), ExtractError> {
-        let left_out = self
-            .shared
-            .attributes(done.fd.as_fd(), &done.path, &done.inode)
-            .await?;
+    async fn directory_attributes(
+        &mut self,
+        done: &OwnedFd,
+        path: &[u8],
+        inode: &Inode,
+    ) -> Result<(), ExtractError> {
+        let left_out = self.shared.attributes(done.as_fd(), path, inode).await?;
         for why in left_out {
-            self.skipped(&done.path, why);
+            self.skipped(path, why);
         }
         Ok(())
     }
 
     /// The target itself comes last, because its mode may forbid the other steps.
     fn finish_root(&mut self) -> Result<(), ExtractError> {
-        let top = Arc::clone(self.shared.snapshot.root());
+        let top = Arc::clone(self.shared.tree.root());
         rustix::fs::fchmod(&self.root, self.shared.mode(&top)).map_err(system(b""))?;
         rustix::fs::futimens(&self.root, &times(&top)).map_err(system(b""))
     }
@@ -488,11 +462,4 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
         }
         None => (b"", path),
     }
-}
-
-fn join(directory: &[u8], name: &[u8]) -> Bytes {
-    if directory.is_empty() {
-        return Bytes::copy_from_slice(name);
-    }
-    [directory, b"/", name].concat().into()
 }

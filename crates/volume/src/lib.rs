@@ -36,7 +36,8 @@
 //! | `offline` | opening a volume while no replica answers |
 //! | [`history`], [`difference`] | earlier versions, and how two versions differ |
 //! | [`forks`] | the forks that this machine remembers, and how the user settles them |
-//! | [`extract`], [`verify`] | walks over a whole volume |
+//! | [`walk`] | a depth-first walk whose blocks are fetched ahead |
+//! | [`extract`], [`verify`] | what reads a whole volume |
 //! | [`error`] | what can go wrong |
 
 mod consistency;
@@ -54,6 +55,7 @@ mod search;
 mod snapshot;
 pub mod verify;
 pub mod volume;
+pub mod walk;
 
 pub use error::VolumeError;
 pub use reader::{Fetch, ReadError};

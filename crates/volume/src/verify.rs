@@ -17,14 +17,13 @@ use trust::inode::{Content, FileContent, Inode, Xattrs};
 use trust::root::Totals;
 use trust::{ArrayNode, Data, Handle, MapNode, Reject};
 
-use reader::{Expect, Fetch, ReadError};
+use reader::{Expect, Fetch, ReadError, Reads};
 
 use crate::error::VolumeError;
 use crate::snapshot::Snapshot;
 use crate::volume::Volume;
+use crate::walk::{Step, Unlisted, Walk};
 
-/// Entries of a directory that are listed at a time.
-const PAGE_ENTRIES: usize = 1024;
 /// Most content of one task, bytes.
 const BATCH_BYTES: u64 = 4 << 20;
 /// Most blocks of one task.
@@ -123,7 +122,7 @@ pub async fn verify(
     top: &Inode,
     tally: &Arc<Tally>,
 ) -> Result<Report, VolumeError> {
-    let mut walk = Walk {
+    let mut walk = Visit {
         volume,
         snapshot,
         tally,
@@ -135,7 +134,7 @@ pub async fn verify(
         batch: Batch::default(),
         tasks: JoinSet::new(),
     };
-    walk.tree(Bytes::copy_from_slice(path), top).await?;
+    walk.tree(Bytes::copy_from_slice(path), top).await;
     walk.send().await;
     while walk.settle_one().await {}
     let mut report = walk.report;
@@ -177,30 +176,7 @@ struct Proved {
     damages: Vec<Damage>,
 }
 
-/// A directory that is being visited.
-struct Frame {
-    path: Bytes,
-    inode: Inode,
-    after: Option<Bytes>,
-    page: std::vec::IntoIter<(Bytes, Inode)>,
-    last_page: bool,
-    totals: Totals,
-}
-
-impl Frame {
-    fn new(path: Bytes, inode: Inode) -> Frame {
-        Frame {
-            path,
-            after: None,
-            page: Vec::new().into_iter(),
-            last_page: false,
-            totals: Totals::of(&inode),
-            inode,
-        }
-    }
-}
-
-struct Walk<'a> {
+struct Visit<'a> {
     volume: &'a Arc<Volume>,
     snapshot: &'a Arc<Snapshot>,
     tally: &'a Arc<Tally>,
@@ -218,81 +194,75 @@ struct Walk<'a> {
     tasks: JoinSet<Proved>,
 }
 
-impl Walk<'_> {
+impl Visit<'_> {
     fn how(&self) -> Fetch {
         Fetch::Until(self.volume.deadline())
     }
 
-    async fn tree(&mut self, path: Bytes, top: &Inode) -> Result<(), ReadError> {
+    async fn tree(&mut self, path: Bytes, top: &Inode) {
         if !matches!(top.content, Content::Directory { .. }) {
             self.report.totals = self.entry(&path, top).await;
-            return Ok(());
+            return;
         }
         self.attributes(&path, top).await;
-        let mut stack = vec![Frame::new(path, top.clone())];
-        while let Some(frame) = stack.last_mut() {
-            let Some((name, inode)) = self.next(frame).await else {
-                let Some(done) = stack.pop() else { break };
-                if let Some(handle) = directory_handle(&done.inode) {
-                    self.known.insert(handle, done.totals);
+        let snapshot = Arc::clone(self.snapshot);
+        let mut walk = Walk::new(&snapshot, path, top.clone(), Reads::Everything);
+        // Of the directories that are being visited.
+        let mut open = vec![Totals::of(top)];
+        loop {
+            let step = match walk.next(|| self.how()).await {
+                Ok(Some(step)) => step,
+                Ok(None) => break,
+                Err(Unlisted { path, why }) => {
+                    self.report.damaged(path, why);
+                    continue;
                 }
-                match stack.last_mut() {
-                    Some(parent) => parent.totals.add(done.totals),
-                    None => self.report.totals = done.totals,
-                }
-                continue;
             };
-            let path = join(&frame.path, &name);
-            if !matches!(inode.content, Content::Directory { .. }) {
-                let totals = self.entry(&path, &inode).await;
-                frame.totals.add(totals);
-                continue;
-            }
-            self.attributes(&path, &inode).await;
-            let known = directory_handle(&inode).and_then(|handle| self.known.get(&handle));
-            if let Some(totals) = known {
-                frame.totals.add(*totals);
-                self.tally.add(totals.leaves(), totals.bytes);
-            } else if stack.len() >= MAX_DEPTH {
-                let why = Reject::BadTree {
-                    what: "directory",
-                    why: "nested too deeply",
-                };
-                self.report.damaged(path, ReadError::of_signed(why));
-            } else {
-                stack.push(Frame::new(path, inode));
+            let totals = match step {
+                Step::Left { inode, .. } => {
+                    let totals = open.pop().unwrap_or_default();
+                    if let Some(handle) = directory_handle(&inode) {
+                        self.known.insert(handle, totals);
+                    }
+                    totals
+                }
+                Step::Entry { path, inode, .. } => match inode.content {
+                    Content::Directory { .. } => match self.directory(&path, &inode).await {
+                        Some(totals) => totals,
+                        None if walk.depth() >= MAX_DEPTH => {
+                            self.too_deep(path);
+                            continue;
+                        }
+                        None => {
+                            open.push(Totals::of(&inode));
+                            walk.enter(path, inode);
+                            continue;
+                        }
+                    },
+                    _ => self.entry(&path, &inode).await,
+                },
+            };
+            match open.last_mut() {
+                Some(parent) => parent.add(totals),
+                None => self.report.totals = totals,
             }
         }
-        Ok(())
     }
 
-    /// The next entry of a directory. A page that cannot be fetched is a damage and ends the directory.
-    async fn next(&mut self, frame: &mut Frame) -> Option<(Bytes, Inode)> {
-        loop {
-            if let Some(entry) = frame.page.next() {
-                return Some(entry);
-            }
-            if frame.last_page {
-                return None;
-            }
-            let after = frame.after.as_deref();
-            let how = self.how();
-            match self
-                .snapshot
-                .list(&frame.inode, after, PAGE_ENTRIES, how)
-                .await
-            {
-                Ok(page) => {
-                    frame.last_page = page.len() < PAGE_ENTRIES;
-                    frame.after = page.last().map(|(name, _)| name.clone());
-                    frame.page = page.into_iter();
-                }
-                Err(why) => {
-                    frame.last_page = true;
-                    self.report.damaged(frame.path.clone(), why);
-                }
-            }
-        }
+    /// Visits a directory, but not what is below it. Gives its totals if an equal one has been walked.
+    async fn directory(&mut self, path: &Bytes, inode: &Inode) -> Option<Totals> {
+        self.attributes(path, inode).await;
+        let totals = *self.known.get(&directory_handle(inode)?)?;
+        self.tally.add(totals.leaves(), totals.bytes);
+        Some(totals)
+    }
+
+    fn too_deep(&mut self, path: Bytes) {
+        let why = Reject::BadTree {
+            what: "directory",
+            why: "nested too deeply",
+        };
+        self.report.damaged(path, ReadError::of_signed(why));
     }
 
     /// Visits an entry that is not a directory.
@@ -424,7 +394,8 @@ async fn prove(volume: &Volume, snapshot: &Snapshot, batch: Batch) -> Proved {
     };
     let handles: Vec<Handle<Data>> = batch.wanted.iter().map(|wanted| wanted.handle).collect();
     let how = Fetch::Until(volume.deadline());
-    let whole = snapshot.blocks().get_many(&handles, how).await;
+    let lens: Vec<u32> = batch.wanted.iter().map(|wanted| wanted.len).collect();
+    let whole = snapshot.blocks().get_sized(&handles, &lens, how).await;
     for (i, Wanted { handle, len, path }) in batch.wanted.iter().enumerate() {
         let block = match &whole {
             Ok(blocks) => blocks.get(i).cloned().ok_or(ReadError::NotCached),
@@ -472,11 +443,4 @@ fn mix(handle: &[u8; 32], len: u64, level: u8) -> [u8; 32] {
         *byte ^= claimed;
     }
     key
-}
-
-fn join(directory: &[u8], name: &[u8]) -> Bytes {
-    if directory.is_empty() {
-        return Bytes::copy_from_slice(name);
-    }
-    [directory, b"/", name].concat().into()
 }

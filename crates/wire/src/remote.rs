@@ -20,14 +20,15 @@ use store::{BlockStore, BoxFuture, Objects, Replica, StoreError};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use trust::frame::MAX_BLOCK_BYTES;
 use trust::record::MAX_RECORD_BYTES;
 use trust::statement::VolumeId;
 use trust::{Frame, Handle, Record, Reject};
 
 use crate::frame::MAX_ANSWER_BYTES;
 use crate::mirror::{
-    MAX_AROUND_BYTES, MAX_RANGE_BYTES, NO_OBJECT, NO_VOLUME, Request, check_path, head_name,
-    put_get_data,
+    MAX_AROUND_BYTES, MAX_HANDLES, MAX_RANGE_BYTES, NO_OBJECT, NO_VOLUME, Request, check_path,
+    head_name, put_get_data,
 };
 use crate::object::ObjectName;
 use crate::refusal::{ErrorCode, Refusal};
@@ -35,7 +36,9 @@ use collect::{Answer, Ask};
 use link::{Failure, Link, Patience};
 use pushed::PushedRecords;
 
-/// Most handles in one request; more handles go into several requests at once.
+/// Memory is reserved in units of so many bytes.
+const UNIT_BYTES: usize = 16 << 10;
+/// Most handles in one request if nothing is known of their lengths; more handles go into several requests at once.
 const HANDLES_PER_REQUEST: usize = 64;
 /// Most bytes of records that may come with a head; they take at most four times this in memory.
 const MAX_PUSHED_BYTES: usize = 64 << 10;
@@ -86,7 +89,7 @@ pub struct RemoteStore {
     address: String,
     volume: VolumeId,
     options: RemoteOptions,
-    /// One unit is the memory of the largest record.
+    /// In units of [`UNIT_BYTES`].
     admission: Semaphore,
     units: usize,
     state: Mutex<State>,
@@ -108,7 +111,8 @@ struct State {
 impl RemoteStore {
     /// The volume at `address` (`host:port`). Sends nothing before the first call.
     pub fn new(address: &str, volume: VolumeId, options: RemoteOptions) -> RemoteStore {
-        let units = (options.max_held_bytes / MAX_RECORD_BYTES).clamp(4, Semaphore::MAX_PERMITS);
+        let held_bytes = options.max_held_bytes.max(MAX_ANSWER_BYTES);
+        let units = (held_bytes / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
         RemoteStore {
             place: format!("bulla://{address}"),
             address: address.to_owned(),
@@ -142,8 +146,10 @@ impl RemoteStore {
             len_bytes,
         };
         let ask = Ask::Range { len_bytes };
-        let units = len_bytes.div_ceil(MAX_RECORD_BYTES).max(1);
-        match self.call(units, ask, |id, out| request.put(id, out)).await {
+        match self
+            .call(len_bytes, ask, |id, out| request.put(id, out))
+            .await
+        {
             Ok(Answer::Bytes(bytes)) => Ok(Some(bytes)),
             Ok(Answer::Records(_) | Answer::Head(..) | Answer::Unchanged) => Ok(None),
             Err(Failure::Refused(Refusal {
@@ -157,29 +163,45 @@ impl RemoteStore {
         &self,
         want: &[Handle],
         around_bytes: usize,
+        most_bytes: Option<usize>,
     ) -> Result<Vec<Record>, StoreError> {
         let around_bytes = around_bytes.min(MAX_AROUND_BYTES);
-        let ask = Ask::Data {
-            want: want.to_vec(),
-            around_bytes,
-        };
-        let units = want.len() + around_bytes.div_ceil(MAX_RECORD_BYTES);
+        let longest_bytes = want.len().saturating_mul(MAX_RECORD_BYTES);
+        let records_bytes = want
+            .len()
+            .saturating_mul(MAX_RECORD_BYTES - MAX_BLOCK_BYTES);
+        let expected_bytes = most_bytes.map(|most| records_bytes.saturating_add(most));
+        let mut reserved_bytes =
+            expected_bytes.map_or(longest_bytes, |most| most.min(longest_bytes));
         let put = |id, out: &mut BytesMut| put_get_data(out, id, &self.volume, around_bytes, want);
-        match self.call(units, ask, put).await {
-            Ok(Answer::Records(records)) => Ok(records),
-            Ok(Answer::Bytes(_) | Answer::Head(..) | Answer::Unchanged) => Ok(Vec::new()),
-            Err(failure) => Err(self.error(failure)),
+        loop {
+            let ask = Ask::Data {
+                want: want.to_vec(),
+                around_bytes,
+                reserved_bytes: reserved_bytes.saturating_add(around_bytes),
+            };
+            let held_bytes = reserved_bytes.saturating_add(around_bytes);
+            return match self.call(held_bytes, ask, put).await {
+                Ok(Answer::Records(records)) => Ok(records),
+                Ok(Answer::Bytes(_) | Answer::Head(..) | Answer::Unchanged) => Ok(Vec::new()),
+                // What the caller believes of a block may be wrong, so this proves nothing against the server.
+                Err(Failure::Longer) if reserved_bytes < longest_bytes => {
+                    reserved_bytes = longest_bytes;
+                    continue;
+                }
+                Err(failure) => Err(self.error(failure)),
+            };
         }
     }
 
     /// One request and its answer; tries once more on a new connection if an old one was closed.
     async fn call(
         &self,
-        units: usize,
+        held_bytes: usize,
         ask: Ask,
         put: impl Fn(u32, &mut BytesMut),
     ) -> Result<Answer, Failure> {
-        let units = units.min(self.units) as u32;
+        let units = held_bytes.div_ceil(UNIT_BYTES).clamp(1, self.units) as u32;
         let _admitted = self
             .admission
             .acquire_many(units)
@@ -294,6 +316,10 @@ impl RemoteStore {
             Failure::Closed(cause) | Failure::Stalled(cause) => {
                 StoreError::Unavailable { place, cause }
             }
+            Failure::Longer => StoreError::Unavailable {
+                place,
+                cause: "its answer is longer than expected".to_owned(),
+            },
             // Another service at a mistyped port is not an attack.
             Failure::Bad(Reject::Malformed { what: "hello", .. }) => StoreError::Unavailable {
                 place,
@@ -338,17 +364,21 @@ impl BlockStore for RemoteStore {
             } else {
                 want
             };
-            if want.is_empty() {
-                return Ok(Vec::new());
-            }
-            let (mut given, left) = self.pushed.take_many(want);
-            if given.is_empty() {
-                return self.get_parts(want, around).await;
-            }
-            if !left.is_empty() {
-                given.append(&mut self.get_parts(&left, around).await?);
-            }
-            Ok(given)
+            self.get_new(want, around, None).await
+        })
+    }
+
+    fn get_within<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+        most_bytes: u64,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        Box::pin(async move {
+            let mut seen = HashSet::new();
+            let unique: Vec<Handle> = want.iter().copied().filter(|h| seen.insert(*h)).collect();
+            self.get_new(&unique, around, usize::try_from(most_bytes).ok())
+                .await
         })
     }
 
@@ -359,14 +389,47 @@ impl BlockStore for RemoteStore {
 }
 
 impl RemoteStore {
+    /// Blocks that came with the head, and others; `want` has no handle twice.
+    async fn get_new(
+        &self,
+        want: &[Handle],
+        around: usize,
+        most_bytes: Option<usize>,
+    ) -> Result<Vec<Record>, StoreError> {
+        if want.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (mut given, left) = self.pushed.take_many(want);
+        if given.is_empty() {
+            return self.get_parts(want, around, most_bytes).await;
+        }
+        if !left.is_empty() {
+            given.append(&mut self.get_parts(&left, around, most_bytes).await?);
+        }
+        Ok(given)
+    }
+
     /// Asks the server in one or more requests; `want` has no handle twice.
-    async fn get_parts(&self, want: &[Handle], around: usize) -> Result<Vec<Record>, StoreError> {
-        if want.len() <= HANDLES_PER_REQUEST {
-            return self.get_some(want, around).await;
+    async fn get_parts(
+        &self,
+        want: &[Handle],
+        around: usize,
+        most_bytes: Option<usize>,
+    ) -> Result<Vec<Record>, StoreError> {
+        // Of blocks of unknown length few are asked for together, because much memory is reserved for each.
+        let few = match most_bytes {
+            Some(_) => MAX_HANDLES,
+            None => HANDLES_PER_REQUEST,
+        };
+        if want.len() <= few {
+            return self.get_some(want, around, most_bytes).await;
         }
         // Only the first request gets read-around; the neighbours of the others are wanted anyway.
-        let parts = want.chunks(HANDLES_PER_REQUEST).enumerate();
-        let parts = parts.map(|(i, part)| self.get_some(part, if i == 0 { around } else { 0 }));
+        let parts = want.chunks(few).enumerate();
+        let parts = parts.map(|(i, part)| {
+            let around = if i == 0 { around } else { 0 };
+            self.get_some(part, around, most_bytes)
+        });
         let answers = try_join_all(parts).await?;
         // Wanted records first. A neighbour of the first part may be wanted by another part.
         let mut missing: HashSet<Handle> = want.iter().copied().collect();
@@ -424,13 +487,16 @@ impl RemoteStore {
                 known: known.as_deref().map(head_name),
                 toward,
             };
-            let units = (MAX_ANSWER_BYTES + around_bytes).div_ceil(MAX_RECORD_BYTES);
+            let held_bytes = MAX_ANSWER_BYTES + around_bytes;
             let knows = known.is_some();
             let ask = Ask::Head {
                 around_bytes,
                 knows,
             };
-            match self.call(units, ask, |id, out| request.put(id, out)).await {
+            match self
+                .call(held_bytes, ask, |id, out| request.put(id, out))
+                .await
+            {
                 Ok(Answer::Head(head, records)) => {
                     let mut last = self.head.lock().unwrap_or_else(PoisonError::into_inner);
                     *last = Some(head.clone());

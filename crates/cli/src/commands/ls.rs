@@ -2,13 +2,13 @@
 //! unchanged into a pipe or a file.
 
 use ::share::home::Home;
-use bytes::Bytes;
-use reader::Fetch;
+use reader::{Fetch, Reads};
 use serde_json::json;
 use trust::inode::{Content, Inode};
 use trust::shared::principal::Name;
 use volume::Snapshot;
 use volume::Volume;
+use volume::walk;
 
 use crate::args::Ls;
 use crate::config::Config;
@@ -21,8 +21,6 @@ use crate::sharing::session::Shared;
 use crate::sharing::walk::Walk;
 use crate::{sharing, text};
 
-/// Entries per request.
-const PAGE_ENTRIES: usize = 1000;
 /// Limit of the depth of nested directories.
 const MAX_DEPTH: usize = 2048;
 
@@ -98,66 +96,32 @@ struct Lines<'a> {
     entries: u64,
 }
 
-/// A directory that is being listed: the current page, and the name after which the next one begins.
-struct Place {
-    path: Vec<u8>,
-    inode: Inode,
-    after: Option<Bytes>,
-    page: std::vec::IntoIter<(Bytes, Inode)>,
-    last_page: bool,
-}
-
-impl Place {
-    fn new(path: Vec<u8>, inode: Inode) -> Place {
-        Place {
-            path,
-            inode,
-            after: None,
-            page: Vec::new().into_iter(),
-            last_page: false,
-        }
-    }
-}
-
 impl Listing<'_> {
     async fn from(&mut self, snapshot: &Snapshot, path: Vec<u8>, top: &Inode) -> Outcome<()> {
         if !is_directory(top) {
             return self.lines.show(&path, &path, top);
         }
-        let mut stack = vec![Place::new(path, top.clone())];
-        while let Some(place) = stack.last_mut() {
-            let Some((name, inode)) = place.page.next() else {
-                if place.last_page {
-                    stack.pop();
-                } else {
-                    self.turn_page(snapshot, place).await?;
-                }
+        let is_recursive = self.lines.args.recursive;
+        let reads = match is_recursive {
+            true => Reads::Names,
+            false => Reads::Directory,
+        };
+        let mut walk = walk::Walk::new(snapshot, path.into(), top.clone(), reads);
+        let how = || Fetch::Until(self.volume.deadline());
+        while let Some(step) = walk.next(how).await.map_err(|unlisted| unlisted.why)? {
+            let walk::Step::Entry { path, name, inode } = step else {
                 continue;
             };
-            let path = entry::join(&place.path, &name);
-            let is_recursive = self.lines.args.recursive;
             let shown = if is_recursive { &path } else { &name };
             self.lines.show(&path, shown, &inode)?;
             if is_recursive && is_directory(&inode) {
-                if stack.len() >= MAX_DEPTH {
+                if walk.depth() >= MAX_DEPTH {
                     let error = format!("{} is nested too deeply", text::printable(&path));
                     return Err(Failure::new(Kind::Malformed, error));
                 }
-                stack.push(Place::new(path.to_vec(), inode));
+                walk.enter(path, inode);
             }
         }
-        Ok(())
-    }
-
-    async fn turn_page(&self, snapshot: &Snapshot, place: &mut Place) -> Outcome<()> {
-        let how = Fetch::Until(self.volume.deadline());
-        let after = place.after.as_deref();
-        let page = snapshot
-            .list(&place.inode, after, PAGE_ENTRIES, how)
-            .await?;
-        place.last_page = page.len() < PAGE_ENTRIES;
-        place.after = page.last().map(|(name, _)| name.clone());
-        place.page = page.into_iter();
         Ok(())
     }
 }

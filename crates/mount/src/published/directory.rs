@@ -92,6 +92,7 @@ impl OpenDirectory {
             let entries = snapshot
                 .list(&self.inode, before.as_deref(), BATCH_ENTRIES, how)
                 .await?;
+            snapshot.prefetcher().listed(&self.inode, &entries);
             let skip = usize::try_from(index - at).unwrap_or(usize::MAX);
             if entries.is_empty() || skip < entries.len() {
                 return Ok(entries.into_iter().skip(skip).collect());

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use trust::inode::Inode;
+use trust::frame::MAX_BLOCK_BYTES;
+use trust::inode::{Inode, MAX_INODE_BYTES};
 use trust::{ArrayNode, Block, BlockKind, Data, InodeBlock, MapNode, Reject, array, map};
 
 /// A verified block, decoded.
@@ -34,6 +35,8 @@ impl DecodedBlock {
 pub trait Decode: BlockKind {
     /// What a block of this kind decodes to.
     type Decoded: Clone + Send;
+    /// Longest block of this kind, bytes of plaintext.
+    const MOST_BYTES: usize;
     /// Decodes a verified block.
     ///
     /// # Errors
@@ -44,9 +47,10 @@ pub trait Decode: BlockKind {
 }
 
 macro_rules! decode {
-    ($kind:ident, $decoded:ty, $variant:ident, $decode:expr) => {
+    ($kind:ident, $most_bytes:expr, $decoded:ty, $variant:ident, $decode:expr) => {
         impl Decode for $kind {
             type Decoded = $decoded;
+            const MOST_BYTES: usize = $most_bytes;
             fn decode(block: Block<Self>) -> Result<DecodedBlock, Reject> {
                 #[allow(clippy::redundant_closure_call)]
                 $decode(block)
@@ -60,13 +64,27 @@ macro_rules! decode {
         }
     };
 }
-decode!(Data, Block<Data>, Data, |b| Ok(DecodedBlock::Data(b)));
-decode!(ArrayNode, Arc<array::Node>, Array, |b: Block<ArrayNode>| {
-    Ok(DecodedBlock::Array(Arc::new(array::Node::decode(&b)?)))
-});
-decode!(MapNode, Arc<map::Node>, Map, |b: Block<MapNode>| {
-    Ok(DecodedBlock::Map(Arc::new(map::Node::decode(&b)?)))
-});
-decode!(InodeBlock, Arc<Inode>, Inode, |b: Block<InodeBlock>| {
-    Ok(DecodedBlock::Inode(Arc::new(Inode::from_block(&b)?)))
-});
+decode!(Data, MAX_BLOCK_BYTES, Block<Data>, Data, |b| Ok(
+    DecodedBlock::Data(b)
+));
+decode!(
+    ArrayNode,
+    array::MAX_NODE_BYTES,
+    Arc<array::Node>,
+    Array,
+    |b: Block<ArrayNode>| { Ok(DecodedBlock::Array(Arc::new(array::Node::decode(&b)?))) }
+);
+decode!(
+    MapNode,
+    map::MAX_NODE_BYTES,
+    Arc<map::Node>,
+    Map,
+    |b: Block<MapNode>| { Ok(DecodedBlock::Map(Arc::new(map::Node::decode(&b)?))) }
+);
+decode!(
+    InodeBlock,
+    MAX_INODE_BYTES,
+    Arc<Inode>,
+    Inode,
+    |b: Block<InodeBlock>| { Ok(DecodedBlock::Inode(Arc::new(Inode::from_block(&b)?))) }
+);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use store::BlockStore;
 use store::mirrors::{Fault, ResponseVerifier};
+use trust::frame::MAX_BLOCK_BYTES;
 use trust::{Handle, Record, Reject};
 
 use super::decoded::Decode;
@@ -21,6 +22,8 @@ pub(super) struct Response<K: Decode> {
     /// The wanted blocks, in the order in which they are requested.
     order: Vec<Handle>,
     wanted: HashSet<Handle>,
+    /// The lengths that are known, bytes.
+    lens: HashMap<Handle, u32>,
     expect: Expect,
     got: Mutex<Got<K>>,
 }
@@ -38,6 +41,7 @@ impl<K: Decode> Response<K> {
     pub(super) fn new(
         cache: Arc<VerifiedCache>,
         wanted: &[Handle<K>],
+        lens: HashMap<Handle, u32>,
         expect: Expect,
     ) -> Arc<Response<K>> {
         let order: Vec<Handle> = wanted.iter().map(Handle::any).collect();
@@ -46,6 +50,7 @@ impl<K: Decode> Response<K> {
             cache,
             order,
             wanted: missing.clone(),
+            lens,
             expect,
             got: Mutex::new(Got {
                 missing,
@@ -157,6 +162,17 @@ impl<K: Decode> ResponseVerifier for Response<K> {
             cache.around(K::KIND).keep(usage);
         }
         wrong
+    }
+
+    fn most_bytes(&self, missing: &[Handle]) -> Option<u64> {
+        if K::MOST_BYTES >= MAX_BLOCK_BYTES && self.lens.is_empty() {
+            return None;
+        }
+        let len = |handle: &Handle| {
+            let len = self.lens.get(handle).map(|len| u64::from(*len));
+            len.unwrap_or(K::MOST_BYTES as u64)
+        };
+        Some(missing.iter().map(len).fold(0, u64::saturating_add))
     }
 
     fn missing(&self) -> Vec<Handle> {

@@ -126,15 +126,15 @@ impl Tree {
         let extents = extents(self.blocks(), root, offset, until, how).await?;
         let mut rest = extents.as_slice();
         while !rest.is_empty() {
-            let (batch, handles) = next_batch(rest);
-            let blocks = match handles.as_slice() {
+            let (extents, batch) = next_batch(rest);
+            let blocks = match batch.handles.as_slice() {
                 [one] if root.len <= SMALL_FILE_BYTES => {
                     vec![self.blocks().get(one, expect, how).await?]
                 }
-                many => self.blocks().get_many(many, how).await?,
+                many => self.blocks().get_sized(many, &batch.lens, how).await?,
             };
             let mut blocks = blocks.into_iter();
-            let (now, later) = rest.split_at(batch);
+            let (now, later) = rest.split_at(extents);
             for placed in now {
                 match placed.extent {
                     Extent::Hole { len } => zeros(placed.start, len, offset, until, &mut out),

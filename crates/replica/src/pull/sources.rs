@@ -163,9 +163,11 @@ impl Sources {
     async fn ask(&self, place: &Place, got: &mut Got) -> bool {
         self.limit.wait().await;
         let names: Vec<Handle> = got.missing.iter().map(Wanted::handle).collect();
+        let most_bytes = got.missing.iter().map(|wanted| wanted.most_bytes() as u64);
+        let most_bytes = most_bytes.sum();
         self.requests.fetch_add(1, Ordering::Relaxed);
         place.busy.fetch_add(1, Ordering::Relaxed);
-        let answer = self.answer(place, &names).await;
+        let answer = self.answer(place, &names, most_bytes).await;
         place.busy.fetch_sub(1, Ordering::Relaxed);
         match answer {
             Ok(records) => {
@@ -185,10 +187,15 @@ impl Sources {
     }
 
     /// Waits for an answer as long as the source makes progress.
-    async fn answer(&self, place: &Place, names: &[Handle]) -> Result<Vec<Record>, VolumeError> {
+    async fn answer(
+        &self,
+        place: &Place,
+        names: &[Handle],
+        most_bytes: u64,
+    ) -> Result<Vec<Record>, VolumeError> {
         let what = || format!("{} block(s)", names.len());
         let asked_ms = self.now_ms();
-        let mut answer = std::pin::pin!(place.replica.get_many(names, 0));
+        let mut answer = std::pin::pin!(place.replica.get_within(names, 0, most_bytes));
         loop {
             let alive_ms = place.answered_ms.load(Ordering::Relaxed).max(asked_ms);
             let until = self.began + Duration::from_millis(alive_ms) + self.deadline;

@@ -57,7 +57,7 @@ impl Race {
 
     pub(super) fn ask_next(&mut self) {
         if let Some(next) = self.turns.pop_front() {
-            let asked = Asked::new(next, self.verifier.missing(), self.around);
+            let asked = self.ask(next, self.around);
             self.newest = asked.ticket;
             self.slow_at = asked.sent.slow;
             self.running.push(asked);
@@ -75,8 +75,14 @@ impl Race {
     pub(super) fn ask_beside(&mut self, mirror: Arc<Mirror>) {
         self.turns.retain(|turn| !Arc::ptr_eq(turn, &mirror));
         mirror.state().counts.hedges += 1;
-        self.running
-            .push(Asked::new(mirror, self.verifier.missing(), 0));
+        let asked = self.ask(mirror, 0);
+        self.running.push(asked);
+    }
+
+    fn ask(&self, mirror: Arc<Mirror>, around: usize) -> Asked {
+        let want = self.verifier.missing();
+        let most_bytes = self.verifier.most_bytes(&want);
+        Asked::new(mirror, want, (around, most_bytes))
     }
 
     pub(super) fn settle(&mut self, answered: Answered) {
@@ -104,7 +110,11 @@ pub(super) struct Answered {
 }
 
 impl Asked {
-    pub(super) fn new(mirror: Arc<Mirror>, want: Vec<Handle>, around: usize) -> Asked {
+    fn new(
+        mirror: Arc<Mirror>,
+        want: Vec<Handle>,
+        (around, most_bytes): (usize, Option<u64>),
+    ) -> Asked {
         let (ticket, sent) = mirror.sent(want.len());
         let (replica, handles) = (mirror.replica.clone(), want.clone());
         Asked {
@@ -113,7 +123,12 @@ impl Asked {
             want,
             sent,
             ended: false,
-            answer: Box::pin(async move { replica.get_many(&handles, around).await }),
+            answer: Box::pin(async move {
+                match most_bytes {
+                    Some(most_bytes) => replica.get_within(&handles, around, most_bytes).await,
+                    None => replica.get_many(&handles, around).await,
+                }
+            }),
         }
     }
 }

@@ -59,6 +59,16 @@ impl Wanted {
         }
     }
 
+    /// Length of its plaintext, bytes, at most. A publisher may lie about that of a data block.
+    pub fn most_bytes(&self) -> usize {
+        match self {
+            Wanted::Data { len, .. } => *len as usize,
+            Wanted::Array { .. } => crate::array::MAX_NODE_BYTES,
+            Wanted::Map(_) => crate::map::MAX_NODE_BYTES,
+            Wanted::Inode(_) => crate::inode::MAX_INODE_BYTES,
+        }
+    }
+
     /// Proves that `plaintext` is this block and decodes it.
     ///
     /// # Errors

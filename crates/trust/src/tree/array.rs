@@ -26,6 +26,8 @@ pub use walk::{Edges, Leftover, Nodes, edges};
 
 /// Children of a full node.
 pub const FAN_OUT: usize = 256;
+/// Longest encoded node, bytes: a full one with the longest lengths.
+pub const MAX_NODE_BYTES: usize = 16 << 10;
 /// Levels of interior nodes that a tree may have.
 pub const MAX_HEIGHT: u8 = 16;
 /// Longest content, bytes: what a signed 64-bit file offset can reach.

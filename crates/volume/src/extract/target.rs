@@ -1,7 +1,7 @@
 //! One file of an extraction: it is opened beneath the target, never through a link. Then it gets its
 //! content and those attributes that a stranger may set.
 //!
-//! Relies on [`crate::snapshot`] for proved bytes. `extract` decides what is made, and in which order.
+//! Relies on [`reader::Tree`] for proved bytes. `extract` decides what is made, and in which order.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,10 +15,9 @@ use rustix::io::Errno;
 use trust::inode::Inode;
 
 use super::{ExtractError, ExtractOptions};
-use crate::snapshot::Snapshot;
 use crate::verify::Tally;
 use crate::volume::Volume;
-use reader::Fetch;
+use reader::{Fetch, Tree};
 
 /// Content of one file that is in memory at a time, bytes.
 const WINDOW_BYTES: u64 = 2 << 20;
@@ -75,7 +74,8 @@ pub(super) fn open_beneath(
 /// What all files need.
 pub(super) struct Shared {
     pub volume: Arc<Volume>,
-    pub snapshot: Arc<Snapshot>,
+    /// What the walk has fetched ahead is all that is wanted.
+    pub tree: Tree,
     pub options: ExtractOptions,
     pub tally: Arc<Tally>,
 }
@@ -120,7 +120,7 @@ impl Shared {
             rustix::fs::fchown(fd, Some(uid), Some(gid)).map_err(system(path))?;
         }
         let mut left_out = Vec::new();
-        let xattrs = self.snapshot.xattrs(inode, self.how()).await;
+        let xattrs = self.tree.xattrs(inode, self.how()).await;
         let xattrs = xattrs.map_err(|why| ExtractError::Read {
             path: shown(path),
             why,
@@ -161,15 +161,12 @@ impl Shared {
         let mut at = 0;
         while at < len {
             let until = at.saturating_add(WINDOW_BYTES).min(len);
-            let runs = self.snapshot.data_runs(inode, at, until, self.how()).await;
+            let runs = self.tree.data_runs(inode, at, until, self.how()).await;
             let runs = runs.map_err(read)?;
             for run in runs.data {
                 let bytes = (run.end - run.start) as usize;
                 self.check_room(fd, path, bytes as u64)?;
-                let pieces = self
-                    .snapshot
-                    .read(inode, run.start, bytes, self.how())
-                    .await;
+                let pieces = self.tree.read(inode, run.start, bytes, self.how()).await;
                 let mut to = run.start;
                 for piece in pieces.map_err(read)? {
                     write_all(fd, &piece, to).map_err(system(path))?;

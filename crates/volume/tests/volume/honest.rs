@@ -133,9 +133,10 @@ async fn concurrent_equal_reads_are_one_fetch() {
     assert_eq!(after - before, 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_verification_waits_once_for_many_directories() {
     const DIRECTORIES: u64 = 300;
+    const ROUND_TRIP: Duration = Duration::from_millis(10);
     let mut world = World::new();
     let model = &mut world.model;
     let entries = (0..DIRECTORIES)
@@ -150,21 +151,17 @@ async fn a_verification_waits_once_for_many_directories() {
     let root = model.directory(entries).unwrap();
     world.head = model.publish(&root, now(), 3600).unwrap();
     // Not a local replica: those are read directly, without requests.
-    let distant = world.liar(Lie::Slow(Duration::from_millis(1)));
+    let distant = world.liar(Lie::Slow(ROUND_TRIP));
     let volume = world.open(vec![distant]).await.unwrap();
     let snapshot = volume.current().unwrap();
-    let requests = || {
-        let counters = snapshot.blocks().counters();
-        counters.requests.load(Ordering::Relaxed)
-    };
-    let before = requests();
+    let began = tokio::time::Instant::now();
     let (path, tally) = (b"".as_slice(), Arc::default());
     let report = verify(&volume, &snapshot, path, snapshot.root(), &tally).await;
     let report = report.unwrap();
     assert_eq!(report.damage_count, 0);
     assert_eq!(report.totals.directories, DIRECTORIES + 1);
     assert_eq!(report.data_blocks, 3 * DIRECTORIES);
-    // The blocks behind a directory's node come with it, the nodes of the next directories included.
-    let asked = requests() - before;
-    assert!(asked < 40, "{asked} requests");
+    // The tests' time stands still while anybody works, so it counts the answers that were waited for.
+    let waits = began.elapsed().as_millis() / ROUND_TRIP.as_millis();
+    assert!(waits <= 15, "{waits}");
 }

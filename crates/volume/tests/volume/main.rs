@@ -21,5 +21,6 @@ mod policies;
 mod publisher;
 mod siblings;
 mod totals;
+mod walking;
 mod web;
 mod world;

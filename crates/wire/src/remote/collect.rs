@@ -28,6 +28,8 @@ pub(super) enum Ask {
         want: Vec<Handle>,
         /// Most bytes of records that may come besides.
         around_bytes: usize,
+        /// Memory that is reserved for the answer, bytes. A longer answer may be honest, and is not taken.
+        reserved_bytes: usize,
     },
     /// Bytes of an object.
     Range {
@@ -115,11 +117,21 @@ fn bad(why: &'static str) -> Reject {
 pub(super) fn allowance_bytes(ask: &Ask) -> usize {
     match ask {
         Ask::Head { around_bytes, .. } => MAX_ANSWER_BYTES.saturating_add(*around_bytes),
-        Ask::Data { want, around_bytes } => want
+        Ask::Data {
+            want, around_bytes, ..
+        } => want
             .len()
             .saturating_mul(MAX_RECORD_BYTES)
             .saturating_add(*around_bytes),
         Ask::Range { len_bytes } => *len_bytes,
+    }
+}
+
+/// Bytes of all bodies of an answer to `ask` for which memory is reserved.
+pub(super) fn reserved_bytes(ask: &Ask) -> usize {
+    match ask {
+        Ask::Data { reserved_bytes, .. } => *reserved_bytes,
+        _ => allowance_bytes(ask),
     }
 }
 
@@ -151,7 +163,9 @@ pub(super) fn is_last(message_kind: u8) -> bool {
 impl Collect {
     pub(super) fn new(ask: Ask) -> Collect {
         let (count, around_left_bytes) = match &ask {
-            Ask::Data { want, around_bytes } => (want.len(), *around_bytes),
+            Ask::Data {
+                want, around_bytes, ..
+            } => (want.len(), *around_bytes),
             Ask::Head { around_bytes, .. } => (0, *around_bytes),
             Ask::Range { .. } => (0, 0),
         };
@@ -275,8 +289,12 @@ mod tests {
     }
 
     fn asked(want: &[u8], around_bytes: usize) -> Collect {
-        let want = want.iter().map(|n| Handle::from_bytes([*n; 32])).collect();
-        Collect::new(Ask::Data { want, around_bytes })
+        let want: Vec<Handle> = want.iter().map(|n| Handle::from_bytes([*n; 32])).collect();
+        Collect::new(Ask::Data {
+            reserved_bytes: want.len() * MAX_RECORD_BYTES + around_bytes,
+            want,
+            around_bytes,
+        })
     }
 
     fn done(c: &mut Collect) -> Vec<u8> {
@@ -424,6 +442,7 @@ mod tests {
         let data = Ask::Data {
             want: vec![],
             around_bytes: 0,
+            reserved_bytes: 0,
         };
         let range = Ask::Range { len_bytes: 5 };
         let head = |around_bytes| Ask::Head {

@@ -41,6 +41,8 @@ pub(super) enum Failure {
     Bad(Reject),
     /// The server refused this request.
     Refused(Refusal),
+    /// The answer is longer than the memory that was reserved for it, but not longer than an honest one can be.
+    Longer,
 }
 
 impl Failure {
@@ -49,7 +51,7 @@ impl Failure {
         match self {
             Failure::Bad(why) => matches!(why, Reject::Unsupported { .. }),
             Failure::Refused(refusal) => refusal.code == ErrorCode::UNSUPPORTED,
-            Failure::Closed(_) | Failure::Stalled(_) => false,
+            Failure::Closed(_) | Failure::Stalled(_) | Failure::Longer => false,
         }
     }
 }
@@ -106,6 +108,7 @@ struct Slot {
 
 struct SlotState {
     allowance_left_bytes: usize,
+    reserved_left_bytes: usize,
     /// `None` when the caller has gone: the rest of the answer is skipped.
     waiting: Option<(Collect, oneshot::Sender<Result<Answer, Failure>>)>,
 }
@@ -175,6 +178,7 @@ impl Link {
         let slot = Arc::new(Slot {
             state: Mutex::new(SlotState {
                 allowance_left_bytes: collect::allowance_bytes(&ask),
+                reserved_left_bytes: collect::reserved_bytes(&ask),
                 waiting: Some((Collect::new(ask.clone()), send)),
             }),
             moved_ms: AtomicU64::new(now_ms),
@@ -484,6 +488,14 @@ impl Shared {
         let last = collect::is_last(header.kind);
         let mut state = lock(&slot.state);
         state.allowance_left_bytes = state.allowance_left_bytes.saturating_sub(header.body_bytes);
+        let left = state.reserved_left_bytes.checked_sub(header.body_bytes);
+        state.reserved_left_bytes = left.unwrap_or(0);
+        if left.is_none()
+            && let Some((_, send)) = state.waiting.take()
+        {
+            // The rest of the answer is skipped.
+            let _ = send.send(Err(Failure::Longer));
+        }
         if let Some((collect, _)) = &mut state.waiting
             && let Some(answer) = collect.feed(header.kind, body)?
             && let Some((_, send)) = state.waiting.take()

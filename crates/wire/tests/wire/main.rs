@@ -9,5 +9,6 @@ mod hostile_servers;
 mod http_hostile;
 mod http_nginx;
 mod later_servers;
+mod reserved;
 mod shared;
 mod unchanged_head;

@@ -24,12 +24,12 @@ impl Spawner {
         Spawner { runtime: None }
     }
 
-    pub(super) fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.runtime.is_none()
     }
 
     /// Starts a task, or drops the future when there is no runtime.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(task);
         }

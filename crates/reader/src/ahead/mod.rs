@@ -1,0 +1,313 @@
+//! Fetches a whole tree before a depth-first reader comes to it. Such a reader would wait a round trip for each
+//! directory and each file; here a broad tree comes in about as many round trips as it is deep.
+//!
+//! [`plan`] decides what is fetched and when, without I/O; [`Ahead`] carries its requests out. A request is
+//! [`Blocks::get_many`] like any read, so it brings nothing that is not verified. The reader never waits for it: a block
+//! that has not come, or failed, is fetched by the reader itself, which gets the error.
+
+mod plan;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use trust::array::Child;
+use trust::inode::{Content, Entry, FileContent, Inode, Xattrs};
+use trust::map::{Interval, Item, MapRoot, Node};
+
+use crate::blocks::{Blocks, Fetch};
+use crate::error::ReadError;
+use crate::spawner::Spawner;
+use plan::{Place, Plan, Request, Wanted};
+
+/// How long one request may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Fetched before the reader comes to it, bytes, if the cache has room for it.
+const MOST_AHEAD_BYTES: u64 = 64 << 20;
+
+/// What a reader of a tree is going to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// Names and inodes of one directory, and nothing below it.
+    Directory,
+    /// Names and inodes.
+    Names,
+    /// Names, inodes, content and extended attributes.
+    Everything,
+}
+
+/// Blocks that are fetched before a depth-first reader comes to them. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Ahead {
+    work: Arc<Work>,
+}
+
+#[derive(Debug)]
+struct Work {
+    blocks: Arc<Blocks>,
+    spawner: Spawner,
+    reads: Reads,
+    plan: Mutex<Plan>,
+    has_ended: AtomicBool,
+}
+
+impl Ahead {
+    /// Begins to fetch what is below `top`, the inode at `path` (names with `/` between them).
+    pub(crate) fn begin(
+        blocks: &Arc<Blocks>,
+        spawner: Spawner,
+        (path, top): (&[u8], &Inode),
+        reads: Reads,
+    ) -> Ahead {
+        let (_, cache_bytes) = blocks.memory_bytes();
+        let work = Arc::new(Work {
+            blocks: Arc::clone(blocks),
+            spawner,
+            reads,
+            plan: Mutex::new(Plan::new(MOST_AHEAD_BYTES.min(cache_bytes / 4))),
+            has_ended: AtomicBool::new(false),
+        });
+        work.add(&Place::of_path(path), top);
+        work.go_on();
+        Ahead { work }
+    }
+
+    /// The same for a reader of whom nobody knows whether it is going to read the directories below `top`. It fetches
+    /// names and inodes, and only after [`Ahead::open`].
+    pub(crate) fn perhaps(blocks: &Arc<Blocks>, spawner: Spawner, top: &MapRoot) -> Ahead {
+        let (_, cache_bytes) = blocks.memory_bytes();
+        let mut plan = Plan::unknown(MOST_AHEAD_BYTES.min(cache_bytes / 8));
+        plan.add(Wanted::Directory(Place::of_path(b""), top.child_ref()));
+        plan.used(top.handle.as_bytes());
+        let work = Work {
+            blocks: Arc::clone(blocks),
+            spawner,
+            reads: Reads::Names,
+            plan: Mutex::new(plan),
+            has_ended: AtomicBool::new(false),
+        };
+        Ahead {
+            work: Arc::new(work),
+        }
+    }
+
+    /// The reader has listed the directory with this root and found these entries. False if nothing is known of this
+    /// directory here.
+    pub(crate) fn used(&self, map: &MapRoot, entries: &[(Bytes, Inode)]) -> bool {
+        let place = self.work.plan().used(map.handle.as_bytes());
+        let Some(place) = place else {
+            return false;
+        };
+        for (name, inode) in entries {
+            self.work.add_entry(&place.entry(name), inode);
+        }
+        true
+    }
+
+    /// The reader seems to read everything: what is known is fetched.
+    pub(crate) fn open(&self) {
+        self.work.plan().open();
+        self.work.go_on();
+    }
+
+    /// The reader has come to this path: blocks before it make room for others.
+    pub fn reached(&self, path: &[u8]) {
+        self.work.plan().reached(&Place::of_path(path));
+        self.work.go_on();
+    }
+
+    /// The reader has listed these entries of the directory at `path`.
+    pub fn listed(&self, path: &[u8], entries: &[(Bytes, Inode)]) {
+        let directory = Place::of_path(path);
+        for (name, inode) in entries {
+            self.work.add_entry(&directory.entry(name), inode);
+        }
+        self.work.go_on();
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.work.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Work {
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what an entry of a directory leads to.
+    fn add_entry(&self, place: &Place, inode: &Inode) {
+        if self.reads != Reads::Directory {
+            self.add(place, inode);
+        }
+    }
+
+    /// Adds what an inode at a place leads to.
+    fn add(&self, place: &Place, inode: &Inode) {
+        let mut plan = self.plan();
+        if let Content::Directory { map: Some(map), .. } = &inode.content {
+            plan.add(Wanted::Directory(place.clone(), map.child_ref()));
+        }
+        if self.reads != Reads::Everything {
+            return;
+        }
+        if let Content::Regular(FileContent::Array(root)) = &inode.content {
+            plan.add(Wanted::Content(place.clone(), 0, root.top()));
+        }
+        if let Xattrs::Stored(root) = &inode.xattrs {
+            plan.add(Wanted::Content(place.clone(), 0, root.top()));
+        }
+    }
+
+    /// Starts the requests for which there is room.
+    fn go_on(self: &Arc<Self>) {
+        if self.spawner.is_none() {
+            return;
+        }
+        while !self.has_ended.load(Ordering::Relaxed) {
+            // Not inside the loop's head: the lock must be free before a task is spawned.
+            let request = self.plan().next();
+            let Some(request) = request else { break };
+            let mut task = Task {
+                work: Arc::clone(self),
+                request,
+                began: Instant::now(),
+                has_failed: true,
+            };
+            self.spawner.spawn(async move {
+                task.run().await;
+                let work = Arc::clone(&task.work);
+                drop(task);
+                work.go_on();
+            });
+        }
+    }
+}
+
+/// A request of the plan; given back when this is dropped.
+struct Task {
+    work: Arc<Work>,
+    request: Request,
+    began: Instant,
+    has_failed: bool,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        let mut plan = self.work.plan();
+        plan.finished(&self.request, took, self.has_failed);
+    }
+}
+
+impl Task {
+    async fn run(&mut self) {
+        if self.work.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let how = Fetch::Until(Instant::now() + DEADLINE);
+        // An error is for the reader to report, which meets the block too.
+        self.has_failed = self.fetch(how).await.is_err();
+    }
+
+    async fn fetch(&self, how: Fetch) -> Result<(), ReadError> {
+        let blocks = &self.work.blocks;
+        match self.request.wanted.first() {
+            Some(Wanted::Directory(..)) => self.fetch_directories(how).await,
+            Some(Wanted::Inode(..)) => self.fetch_inodes(how).await,
+            Some(Wanted::Content(_, _, Child::Node { .. })) => self.fetch_nodes(how).await,
+            Some(Wanted::Content(_, _, Child::Extent(_))) => {
+                let (handles, lens) = self.request.data();
+                blocks.get_sized(&handles, &lens, how).await.map(drop)
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn fetch_directories(&self, how: Fetch) -> Result<(), ReadError> {
+        let wanted = self.request.wanted.iter();
+        let directories: Vec<_> = wanted
+            .filter_map(|wanted| match wanted {
+                Wanted::Directory(place, child) => Some((wanted, place, child)),
+                _ => None,
+            })
+            .collect();
+        let handles: Vec<_> = directories.iter().map(|(.., child)| child.handle).collect();
+        let nodes = self.work.blocks.get_many(&handles, how).await?;
+        for ((wanted, place, child), node) in directories.into_iter().zip(nodes) {
+            let bytes = node.weight_bytes() as u64;
+            self.work.plan().weighed(wanted, bytes);
+            // Decoding many nodes takes long, and other tasks wait for this thread.
+            tokio::task::consume_budget().await;
+            if node.check(child).is_ok() {
+                self.entries(place, &node, &child.interval);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what a node of the directory at a place leads to.
+    fn entries(&self, place: &Place, node: &Node, interval: &Interval) {
+        for item in node.items(interval) {
+            match item {
+                Item::Child(child) => {
+                    let wanted = Wanted::Directory(place.clone(), child);
+                    self.work.plan().add(wanted);
+                }
+                Item::Entry(name, value) => match Entry::decode(&value) {
+                    Ok(Entry::Inode(inode)) => self.work.add_entry(&place.entry(&name), &inode),
+                    Ok(Entry::Block(handle)) => {
+                        let wanted = Wanted::Inode(place.entry(&name), handle);
+                        self.work.plan().add(wanted);
+                    }
+                    Err(_) => {}
+                },
+            }
+        }
+    }
+
+    async fn fetch_inodes(&self, how: Fetch) -> Result<(), ReadError> {
+        let wanted = self.request.wanted.iter();
+        let (places, handles): (Vec<_>, Vec<_>) = wanted
+            .filter_map(|wanted| match wanted {
+                Wanted::Inode(place, handle) => Some((place, *handle)),
+                _ => None,
+            })
+            .unzip();
+        let inodes = self.work.blocks.get_many(&handles, how).await?;
+        for (place, inode) in places.into_iter().zip(inodes) {
+            self.work.add_entry(place, &inode);
+        }
+        Ok(())
+    }
+
+    async fn fetch_nodes(&self, how: Fetch) -> Result<(), ReadError> {
+        let wanted = self.request.wanted.iter();
+        let nodes: Vec<_> = wanted
+            .filter_map(|wanted| match wanted {
+                Wanted::Content(place, offset, Child::Node { handle, len, level }) => {
+                    Some((wanted, (place, *offset), *handle, (*level, *len)))
+                }
+                _ => None,
+            })
+            .collect();
+        let handles: Vec<_> = nodes.iter().map(|(_, _, handle, _)| *handle).collect();
+        let decoded = self.work.blocks.get_many(&handles, how).await?;
+        for ((wanted, (place, offset), _, (level, len)), node) in nodes.into_iter().zip(decoded) {
+            let mut plan = self.work.plan();
+            plan.weighed(wanted, node.weight_bytes() as u64);
+            if node.check(level, len).is_err() {
+                continue;
+            }
+            let mut at = offset;
+            for child in node.children() {
+                plan.add(Wanted::Content(place.clone(), at, child));
+                at = at.saturating_add(child.len());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,461 @@
+//! Which blocks to fetch before a depth-first reader comes to them. Pure: it is told which blocks exist and how far
+//! the reader is, and answers with requests; [`super`] carries them out.
+//!
+//! Blocks are kept in the order in which the reader wants them: directories in order of their names, each before what
+//! is below it, and the content of a file at the file's place. The nearest ones are requested first, many at a time. So a
+//! broad tree is fetched in as many round trips as it is deep, and a tree of any size in bounded memory: blocks that were
+//! requested and that the reader has not passed have a budget, and so does the list of those that wait. When that list
+//! is full, the blocks that the reader wants last are forgotten; the reader meets them again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use trust::array::{Child, Extent};
+use trust::map::ChildRef;
+use trust::{Data, Handle, InodeBlock};
+
+/// Blocks that wait, at most.
+const MAX_WAITING: usize = 1 << 16;
+/// Memory for the places of blocks that wait, at most.
+const MAX_WAITING_BYTES: usize = 16 << 20;
+/// Blocks of which it is remembered that they were requested.
+const MAX_SEEN: usize = 1 << 18;
+/// Bytes that are fetched before it is known whether the reader uses them.
+const FIRST_WINDOW_BYTES: u64 = 256 << 10;
+/// Blocks of one request, at most.
+const REQUEST_BLOCKS: usize = 256;
+/// Bytes of one request, at most, unless it is a single block.
+const REQUEST_BYTES: u64 = 512 << 10;
+/// Blocks that wait and are looked through for one request.
+const LOOKED_THROUGH: usize = 1024;
+/// What a node counts for before it has come, bytes. Most are shorter.
+const NODE_BYTES: u64 = 4 << 10;
+/// Requests under way, at most.
+const MAX_REQUESTS: usize = 64;
+/// While fewer requests are under way, one may be of any size.
+const FEW_REQUESTS: usize = 4;
+/// A request of so many blocks or bytes is not small.
+const WORTH_BLOCKS: usize = 64;
+const WORTH_BYTES: u64 = 128 << 10;
+/// Bytes under way at first.
+const FIRST_FLIGHT_BYTES: u64 = 1 << 20;
+/// Bytes under way, at least and at most.
+const FLIGHT_BYTES: std::ops::RangeInclusive<u64> = (256 << 10)..=(32 << 20);
+/// A request that takes longer than this waited for others in a queue.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// Where the reader wants a block: names from the top, each with a zero behind it (so that the order is that of a
+/// depth-first walk), then the first name of a node or the offset in a file. A parent comes before its children.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    names: Vec<u8>,
+    rank: u8,
+}
+
+impl Place {
+    /// The place of what is at a path (names with `/` between them).
+    pub(super) fn of_path(path: &[u8]) -> Place {
+        let mut names: Vec<u8> = path
+            .iter()
+            .map(|byte| if *byte == b'/' { 0 } else { *byte })
+            .collect();
+        if !names.is_empty() {
+            names.push(0);
+        }
+        Place { names, rank: 0 }
+    }
+
+    /// The place of an entry of the directory at this place.
+    pub(super) fn entry(&self, name: &[u8]) -> Place {
+        let mut names = Vec::with_capacity(self.names.len() + name.len() + 1);
+        names.extend_from_slice(&self.names);
+        names.extend_from_slice(name);
+        names.push(0);
+        Place { names, rank: 0 }
+    }
+
+    /// The place of a node of the directory at this place.
+    fn node(&self, child: &ChildRef) -> Place {
+        let mut names = self.names.clone();
+        names.extend_from_slice(child.interval.lower.as_deref().unwrap_or_default());
+        let rank = u8::MAX - child.level;
+        Place { names, rank }
+    }
+
+    /// The place of a part of the file at this place.
+    fn part(&self, offset: u64, level: u8) -> Place {
+        let mut names = self.names.clone();
+        names.extend_from_slice(&offset.to_be_bytes());
+        let rank = u8::MAX - level;
+        Place { names, rank }
+    }
+}
+
+/// A block, and what is known of it.
+#[derive(Debug, Clone)]
+pub(super) enum Wanted {
+    /// A node of the directory at a place.
+    Directory(Place, ChildRef),
+    /// The inode of the entry at a place.
+    Inode(Place, Handle<InodeBlock>),
+    /// A node or a data block of the file at a place, from an offset on.
+    Content(Place, u64, Child),
+}
+
+/// What one request can bring: blocks of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Directories,
+    Inodes,
+    Nodes,
+    Data,
+}
+
+impl Wanted {
+    fn place(&self) -> Place {
+        match self {
+            Wanted::Directory(place, child) => place.node(child),
+            Wanted::Inode(place, _) => place.clone(),
+            Wanted::Content(place, offset, Child::Node { level, .. }) => {
+                place.part(*offset, *level)
+            }
+            Wanted::Content(place, offset, Child::Extent(_)) => place.part(*offset, 0),
+        }
+    }
+
+    /// The place of the directory or file that it is a part of.
+    fn at(&self) -> &Place {
+        match self {
+            Wanted::Directory(place, _) | Wanted::Inode(place, _) | Wanted::Content(place, ..) => {
+                place
+            }
+        }
+    }
+
+    /// The block's handle; a hole has none.
+    fn handle(&self) -> Option<[u8; 32]> {
+        match self {
+            Wanted::Directory(_, child) => Some(*child.handle.as_bytes()),
+            Wanted::Inode(_, handle) => Some(*handle.as_bytes()),
+            Wanted::Content(_, _, Child::Node { handle, .. }) => Some(*handle.as_bytes()),
+            Wanted::Content(_, _, Child::Extent(Extent::Data { handle, .. })) => {
+                Some(*handle.as_bytes())
+            }
+            Wanted::Content(_, _, Child::Extent(Extent::Hole { .. })) => None,
+        }
+    }
+
+    fn group(&self) -> Group {
+        match self {
+            Wanted::Directory(..) => Group::Directories,
+            Wanted::Inode(..) => Group::Inodes,
+            Wanted::Content(_, _, Child::Node { .. }) => Group::Nodes,
+            Wanted::Content(_, _, Child::Extent(_)) => Group::Data,
+        }
+    }
+
+    /// What it counts for before it has come.
+    fn len_bytes(&self) -> u64 {
+        match self {
+            Wanted::Content(_, _, Child::Extent(extent)) => extent.len(),
+            _ => NODE_BYTES,
+        }
+    }
+}
+
+/// A request that could be made.
+#[derive(Debug)]
+struct Draft {
+    group: Group,
+    places: Vec<Place>,
+    len_bytes: u64,
+    /// There is no room for the next block.
+    is_full: bool,
+}
+
+impl Draft {
+    fn new(group: Group) -> Draft {
+        Draft {
+            group,
+            places: Vec::new(),
+            len_bytes: 0,
+            is_full: false,
+        }
+    }
+
+    fn add(&mut self, place: &Place, len_bytes: u64, room: u64, may_exceed: bool) {
+        let sum = self.len_bytes.saturating_add(len_bytes);
+        let fits = sum <= room || (may_exceed && self.places.is_empty());
+        self.is_full |= !fits || self.places.len() >= REQUEST_BLOCKS;
+        if !self.is_full {
+            self.len_bytes = sum;
+            self.places.push(place.clone());
+        }
+    }
+}
+
+/// Blocks of one kind that are requested together. Must be given back by [`Plan::finished`].
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) wanted: Vec<Wanted>,
+    len_bytes: u64,
+}
+
+impl Request {
+    /// The data blocks and their lengths, if it is a request for such.
+    pub(super) fn data(&self) -> (Vec<Handle<Data>>, Vec<u32>) {
+        let data = |wanted: &Wanted| match wanted {
+            Wanted::Content(_, _, Child::Extent(Extent::Data { handle, len })) => {
+                Some((*handle, *len))
+            }
+            _ => None,
+        };
+        self.wanted.iter().filter_map(data).unzip()
+    }
+}
+
+/// Whether the reader is going to read everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// It is, in order of the names.
+    Whole,
+    /// Nobody knows: the budget grows with what it reads.
+    Unknown,
+}
+
+/// Decides what to fetch before a depth-first reader comes to it.
+#[derive(Debug)]
+pub(super) struct Plan {
+    reader: Reader,
+    waiting: BTreeMap<Place, Wanted>,
+    waiting_bytes: usize,
+    /// Requested blocks that the reader has not passed, and what they count for.
+    ahead: BTreeMap<Place, u64>,
+    ahead_bytes: u64,
+    /// Budget for `ahead_bytes`.
+    window_bytes: u64,
+    most_window_bytes: u64,
+    /// The blocks that were added, and for which place.
+    seen: HashMap<[u8; 32], Place>,
+    seen_bytes: usize,
+    /// The reader is here.
+    at: Place,
+    requests: usize,
+    flight_bytes: u64,
+    most_flight_bytes: u64,
+}
+
+impl Plan {
+    /// A plan for a reader who is going to read everything, in order of the names. It has at most `window_bytes` of
+    /// blocks before the reader.
+    pub(super) fn new(window_bytes: u64) -> Plan {
+        Plan {
+            reader: Reader::Whole,
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+            ahead: BTreeMap::new(),
+            ahead_bytes: 0,
+            window_bytes,
+            most_window_bytes: window_bytes,
+            seen: HashMap::new(),
+            seen_bytes: 0,
+            at: Place::of_path(b""),
+            requests: 0,
+            flight_bytes: 0,
+            most_flight_bytes: FIRST_FLIGHT_BYTES,
+        }
+    }
+
+    /// A plan for a reader of whom nobody knows what it is going to read. Blocks that it has not used are at most
+    /// [`FIRST_WINDOW_BYTES`] more than twice those that it has, and at most `most_bytes`. It requests nothing before
+    /// [`Plan::open`].
+    pub(super) fn unknown(most_bytes: u64) -> Plan {
+        Plan {
+            reader: Reader::Unknown,
+            most_window_bytes: most_bytes,
+            ..Plan::new(0)
+        }
+    }
+
+    /// The reader seems to read everything.
+    pub(super) fn open(&mut self) {
+        let first = FIRST_WINDOW_BYTES.min(self.most_window_bytes);
+        self.window_bytes = self.window_bytes.max(first);
+    }
+
+    /// The reader has read the directory with this first node. Gives its place if it is known.
+    pub(super) fn used(&mut self, node: &[u8; 32]) -> Option<Place> {
+        let mut place = self.seen.get(node)?.clone();
+        let all = Place {
+            rank: u8::MAX,
+            ..place.clone()
+        };
+        let of_directory = self.ahead.range(place.clone()..=all);
+        let used: Vec<Place> = of_directory.map(|(place, _)| place.clone()).collect();
+        for place in used {
+            let bytes = self.ahead.remove(&place).unwrap_or(0);
+            self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
+            let window = self.window_bytes.saturating_add(bytes.saturating_mul(2));
+            self.window_bytes = window.min(self.most_window_bytes);
+        }
+        place.rank = 0;
+        self.at = place.clone();
+        Some(place)
+    }
+
+    /// A block exists. Nothing happens if it was known, or if the reader has passed it.
+    pub(super) fn add(&mut self, wanted: Wanted) {
+        let (place, Some(handle)) = (wanted.place(), wanted.handle()) else {
+            return;
+        };
+        let is_passed = self.reader == Reader::Whole && place < self.at;
+        if is_passed || self.waiting.contains_key(&place) || self.seen.contains_key(&handle) {
+            return;
+        }
+        if self.seen.len() >= MAX_SEEN || self.seen_bytes >= MAX_WAITING_BYTES {
+            self.seen.clear();
+            self.seen_bytes = 0;
+        }
+        let kept = match self.reader {
+            Reader::Whole => Place::of_path(b""),
+            Reader::Unknown => wanted.at().clone(),
+        };
+        self.seen_bytes += kept.names.len();
+        self.seen.insert(handle, kept);
+        self.waiting_bytes += place.names.len();
+        self.waiting.insert(place, wanted);
+        while self.waiting.len() > MAX_WAITING || self.waiting_bytes > MAX_WAITING_BYTES {
+            let Some((last, wanted)) = self.waiting.pop_last() else {
+                break;
+            };
+            self.waiting_bytes -= last.names.len();
+            self.forget(&wanted);
+        }
+    }
+
+    /// The block may be added again.
+    fn forget(&mut self, wanted: &Wanted) {
+        if let Some(handle) = wanted.handle() {
+            self.seen.remove(&handle);
+        }
+    }
+
+    /// The next request, if there is room for one: blocks of one kind, the nearest first. While several requests are under
+    /// way a small one waits until more blocks are known, because every answer makes some known.
+    pub(super) fn next(&mut self) -> Option<Request> {
+        if self.requests >= MAX_REQUESTS {
+            return None;
+        }
+        let may_be_small = self.requests < FEW_REQUESTS;
+        let drafts = self.drafts();
+        let is_worth = |draft: &&Draft| {
+            let is_large = draft.places.len() >= WORTH_BLOCKS || draft.len_bytes >= WORTH_BYTES;
+            !draft.places.is_empty() && (may_be_small || draft.is_full || is_large)
+        };
+        let places = drafts.iter().find(is_worth)?.places.clone();
+        let mut request = Request {
+            wanted: Vec::new(),
+            len_bytes: 0,
+        };
+        for place in places {
+            let Some(wanted) = self.waiting.remove(&place) else {
+                continue;
+            };
+            self.waiting_bytes -= place.names.len();
+            request.len_bytes = request.len_bytes.saturating_add(wanted.len_bytes());
+            self.ahead.insert(place, wanted.len_bytes());
+            request.wanted.push(wanted);
+        }
+        self.ahead_bytes = self.ahead_bytes.saturating_add(request.len_bytes);
+        self.flight_bytes = self.flight_bytes.saturating_add(request.len_bytes);
+        self.requests += 1;
+        Some(request)
+    }
+
+    /// What could be requested now, for each kind of block; the kind of the nearest one first.
+    fn drafts(&self) -> Vec<Draft> {
+        let room = (self.most_flight_bytes.saturating_sub(self.flight_bytes))
+            .min(self.window_bytes.saturating_sub(self.ahead_bytes))
+            .min(REQUEST_BYTES);
+        // A single block that is larger than the budget must not stop everything.
+        let may_exceed =
+            self.reader == Reader::Whole && self.ahead.is_empty() && self.requests == 0;
+        let mut drafts: Vec<Draft> = Vec::new();
+        let behind = self.waiting.range(&self.at..);
+        let all = behind.chain(self.waiting.range(..&self.at));
+        for (place, wanted) in all.take(LOOKED_THROUGH) {
+            let group = wanted.group();
+            let at = drafts.iter().position(|draft| draft.group == group);
+            let at = at.unwrap_or_else(|| {
+                drafts.push(Draft::new(group));
+                drafts.len() - 1
+            });
+            let Some(draft) = drafts.get_mut(at) else {
+                break;
+            };
+            draft.add(place, wanted.len_bytes(), room, may_exceed);
+            if at == 0 && draft.is_full {
+                break;
+            }
+        }
+        drafts
+    }
+
+    /// A request has ended after the time `took`; `failed` when its blocks have not all come.
+    pub(super) fn finished(&mut self, request: &Request, took: Duration, failed: bool) {
+        self.requests = self.requests.saturating_sub(1);
+        self.flight_bytes = self.flight_bytes.saturating_sub(request.len_bytes);
+        let most = match took > SLOW {
+            true => self.most_flight_bytes / 2,
+            false => self.most_flight_bytes.saturating_add(request.len_bytes),
+        };
+        self.most_flight_bytes = most.clamp(*FLIGHT_BYTES.start(), *FLIGHT_BYTES.end());
+        if failed {
+            for wanted in &request.wanted {
+                self.forget(wanted);
+                if let Some(bytes) = self.ahead.remove(&wanted.place()) {
+                    self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
+                }
+            }
+        }
+    }
+
+    /// A block has come, and takes so much memory.
+    pub(super) fn weighed(&mut self, wanted: &Wanted, bytes: u64) {
+        if let Some(counted) = self.ahead.get_mut(&wanted.place()) {
+            // Where nobody knows what is used, a short node counts like another: it costs a request too.
+            let bytes = match self.reader {
+                Reader::Whole => bytes,
+                Reader::Unknown => bytes.max(*counted),
+            };
+            self.ahead_bytes = self.ahead_bytes.saturating_sub(*counted);
+            self.ahead_bytes = self.ahead_bytes.saturating_add(bytes);
+            *counted = bytes;
+        }
+    }
+
+    /// The reader is at this place: what lies before it takes no room any more.
+    pub(super) fn reached(&mut self, place: &Place) {
+        if self.reader == Reader::Unknown || *place <= self.at {
+            return;
+        }
+        self.at = place.clone();
+        while let Some(first) = self.ahead.first_entry() {
+            if first.key() >= place {
+                break;
+            }
+            self.ahead_bytes = self.ahead_bytes.saturating_sub(first.remove());
+        }
+        while let Some(first) = self.waiting.first_entry() {
+            if first.key() >= place {
+                break;
+            }
+            let (passed, wanted) = first.remove_entry();
+            self.waiting_bytes -= passed.names.len();
+            self.forget(&wanted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+use trust::map::Interval;
+
+use super::*;
+
+const QUICK: Duration = Duration::from_millis(50);
+/// Entries that the reader lists at a time.
+const PAGE: usize = 1000;
+
+/// A tree of directories of one node each: the children of each, by name.
+struct Tree {
+    children: Vec<Vec<usize>>,
+}
+
+impl Tree {
+    /// Each directory has a parent before it, which `choose` picks.
+    fn of(choices: &[u16]) -> Tree {
+        let mut children = vec![Vec::new()];
+        for choice in choices {
+            let parent = usize::from(*choice) % children.len();
+            let new = children.len();
+            children.push(Vec::new());
+            if let Some(of_parent) = children.get_mut(parent) {
+                of_parent.push(new);
+            }
+        }
+        Tree { children }
+    }
+
+    /// A tree in which each directory above the last level has `broad` children.
+    fn regular(broad: usize, depth: usize) -> Tree {
+        let mut children = vec![Vec::new()];
+        let mut level = vec![0];
+        for _ in 0..depth {
+            let mut below = Vec::new();
+            for parent in level {
+                for _ in 0..broad {
+                    let new = children.len();
+                    children.push(Vec::new());
+                    children[parent].push(new);
+                    below.push(new);
+                }
+            }
+            level = below;
+        }
+        Tree { children }
+    }
+
+    fn node(number: usize, place: &Place) -> Wanted {
+        let mut handle = [0; 32];
+        handle[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
+        let child = ChildRef {
+            handle: Handle::from_bytes(handle),
+            level: 1,
+            entries: 1,
+            interval: Interval::everything(),
+        };
+        Wanted::Directory(place.clone(), child)
+    }
+
+    fn number(wanted: &Wanted) -> usize {
+        let handle = wanted.handle().unwrap();
+        u64::from_le_bytes(handle[..8].try_into().unwrap()) as usize - 1
+    }
+
+    fn name(number: usize) -> Bytes {
+        Bytes::from(format!("{number:08}"))
+    }
+}
+
+/// What a walk of the whole tree came to.
+#[derive(Debug, Default)]
+struct Walked {
+    /// Round trips that the reader waited.
+    waits: u32,
+    requested: usize,
+    most_ahead_bytes: u64,
+    most_waiting: usize,
+}
+
+/// Reads a tree depth first and page by page. Requests are answered together, a round trip after they were made.
+fn walk(tree: &Tree, mut plan: Plan) -> Walked {
+    let mut walked = Walked::default();
+    let mut here = vec![false; tree.children.len()];
+    let mut under_way: Vec<Request> = Vec::new();
+    let top = Place::of_path(b"");
+    plan.add(Tree::node(0, &top));
+    let mut stack = vec![(0, top, 0)];
+    while let Some((number, place, next)) = stack.pop() {
+        loop {
+            while let Some(request) = plan.next() {
+                walked.requested += request.wanted.len();
+                under_way.push(request);
+            }
+            walked.most_ahead_bytes = walked.most_ahead_bytes.max(plan.ahead_bytes);
+            walked.most_waiting = walked.most_waiting.max(plan.waiting.len());
+            if here[number] {
+                break;
+            }
+            // A round trip: all that was requested comes, and what the reader asks for itself.
+            walked.waits += 1;
+            for request in std::mem::take(&mut under_way) {
+                for wanted in &request.wanted {
+                    let number = Tree::number(wanted);
+                    here[number] = true;
+                    let Wanted::Directory(place, _) = wanted else {
+                        continue;
+                    };
+                    for child in &tree.children[number] {
+                        plan.add(Tree::node(*child, &place.entry(&Tree::name(*child))));
+                    }
+                }
+                plan.finished(&request, QUICK, false);
+            }
+            here[number] = true;
+        }
+        let children = &tree.children[number];
+        if next % PAGE == 0 {
+            for child in children.iter().skip(next).take(PAGE) {
+                plan.add(Tree::node(*child, &place.entry(&Tree::name(*child))));
+            }
+        }
+        if let Some(child) = children.get(next) {
+            let below = place.entry(&Tree::name(*child));
+            stack.push((number, place, next + 1));
+            plan.reached(&below);
+            stack.push((*child, below, 0));
+        }
+    }
+    walked
+}
+
+#[test]
+fn broad_tree_comes_in_few_round_trips() {
+    let tree = Tree::regular(30, 3);
+    let walked = walk(&tree, Plan::new(1 << 40));
+    assert_eq!(walked.requested, tree.children.len(), "each once");
+    // 27,931 nodes that count 4 KiB each, with at first one and at last 32 MiB under way.
+    assert!(walked.waits <= 25, "{walked:?}");
+}
+
+#[test]
+fn deep_tree_costs_a_round_trip_for_each_level() {
+    let walked = walk(&Tree::regular(1, 200), Plan::new(1 << 40));
+    assert_eq!(walked.waits, 201);
+}
+
+#[test]
+fn list_of_waiting_blocks_is_bounded() {
+    let tree = Tree::regular(100_000, 1);
+    let walked = walk(&tree, Plan::new(1 << 20));
+    let most = walked.most_waiting;
+    assert!((MAX_WAITING / 2..=MAX_WAITING).contains(&most), "{most}");
+    assert!(walked.waits <= 100_000 / 128, "{walked:?}");
+    let mut plan = Plan::new(1 << 20);
+    let long = vec![b'x'; 500_000];
+    for number in 0..200 {
+        let place = Place::of_path(&[&long[..], &Tree::name(number)].concat());
+        plan.add(Tree::node(number, &place));
+    }
+    assert!(plan.waiting_bytes <= MAX_WAITING_BYTES);
+    assert!(!plan.waiting.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn what_is_ahead_of_the_reader_stays_within_the_budget(
+        choices in prop::collection::vec(any::<u16>(), 0..400),
+        window_bytes in NODE_BYTES..64 * NODE_BYTES,
+    ) {
+        let tree = Tree::of(&choices);
+        let walked = walk(&tree, Plan::new(window_bytes));
+        prop_assert!(walked.most_ahead_bytes <= window_bytes, "{walked:?}");
+        prop_assert!(walked.waits as usize <= tree.children.len());
+    }
+}
+
+#[test]
+fn nearest_blocks_are_requested_first() {
+    let mut plan = Plan::new(3 * NODE_BYTES);
+    for (number, path) in [(9, "b"), (2, "a/y"), (1, "a/x"), (3, "a-")] {
+        plan.add(Tree::node(number, &Place::of_path(path.as_bytes())));
+    }
+    let request = plan.next().unwrap();
+    let numbers: Vec<usize> = request.wanted.iter().map(Tree::number).collect();
+    assert_eq!(numbers, [1, 2, 3], "what is below `a` comes before `a-`");
+    assert!(plan.next().is_none(), "the budget is used up");
+    plan.finished(&request, QUICK, false);
+    assert!(plan.next().is_none(), "the reader has passed nothing");
+    plan.reached(&Place::of_path(b"a/y"));
+    assert_eq!(plan.next().unwrap().wanted.len(), 1);
+}
+
+#[test]
+fn blocks_of_a_failed_request_may_be_added_again() {
+    let mut plan = Plan::new(1 << 20);
+    let place = Place::of_path(b"a");
+    plan.add(Tree::node(1, &place));
+    let request = plan.next().unwrap();
+    plan.add(Tree::node(1, &place));
+    assert!(plan.next().is_none(), "it is under way");
+    plan.finished(&request, QUICK, true);
+    assert_eq!(plan.ahead_bytes, 0);
+    plan.add(Tree::node(1, &place));
+    assert!(plan.next().is_some());
+}
+
+#[test]
+fn slow_answers_reduce_what_is_under_way() {
+    let mut plan = Plan::new(1 << 40);
+    for number in 0..40_000 {
+        plan.add(Tree::node(number, &Place::of_path(&Tree::name(number))));
+    }
+    let mut flights = Vec::new();
+    for took in [QUICK; 6].into_iter().chain([SLOW * 2; 12]) {
+        let mut requests = Vec::new();
+        while let Some(request) = plan.next() {
+            requests.push(request);
+        }
+        flights.push(plan.flight_bytes);
+        for request in requests {
+            plan.finished(&request, took, false);
+        }
+    }
+    assert_eq!(flights[0], FIRST_FLIGHT_BYTES);
+    assert_eq!(flights.iter().max(), Some(FLIGHT_BYTES.end()));
+    assert_eq!(flights.last(), Some(FLIGHT_BYTES.start()));
+}
+
+#[test]
+fn block_that_is_larger_than_the_budget_does_not_stop_the_plan() {
+    let mut plan = Plan::new(10);
+    let data = |number: u8, len| {
+        let handle = Handle::from_bytes([number; 32]);
+        let place = Place::of_path(&[number]);
+        Wanted::Content(place, 0, Child::Extent(Extent::Data { handle, len }))
+    };
+    plan.add(data(b'a', 1 << 20));
+    plan.add(data(b'b', 1 << 20));
+    let request = plan.next().unwrap();
+    assert_eq!(request.wanted.len(), 1);
+    plan.finished(&request, QUICK, false);
+    assert!(plan.next().is_none());
+    plan.reached(&Place::of_path(b"b"));
+    assert!(plan.next().is_some());
+}

@@ -1,0 +1,234 @@
+//! Whole trees from a far replica: what reads everything waits for few answers, a reader that walks a mount is noticed,
+//! and one that does not is not burdened with what it does not read.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reader::Reads;
+use sim::liar::{Liar, Lie};
+use store::memory::MemoryStore;
+use tokio::time::Instant;
+use trust::inode::{Content, Inode};
+use volume::extract::{ExtractOptions, extract};
+use volume::verify::{Tally, verify};
+use volume::walk::{Step, Walk, join};
+use volume::{Snapshot, Volume};
+
+use crate::world::{World, noise, now, settle, soon};
+
+/// Each answer takes this long. The tests' time stands still while anybody works, so elapsed time counts the answers that
+/// were waited for.
+const ROUND_TRIP: Duration = Duration::from_millis(15);
+const TOPS: u64 = 12;
+const BELOW: u64 = 12;
+/// The root, what lies in it, and what lies in these.
+const DIRECTORIES: usize = 1 + (TOPS * (1 + BELOW)) as usize;
+
+/// Directories in directories, each of the inner ones with two files.
+fn world() -> World {
+    let mut world = World::new();
+    let model = &mut world.model;
+    let mut tops = Vec::new();
+    for top in 0..TOPS {
+        let mut below = Vec::new();
+        for number in 0..BELOW {
+            let files = (0..2).map(|file| {
+                let content = noise(1000 + (top * BELOW + number) * 2 + file, 3000);
+                let file_name = format!("f{file}").into_bytes();
+                (file_name, model.file(&content, 2048).unwrap())
+            });
+            let files = files.collect();
+            let name = format!("b{number:02}").into_bytes();
+            below.push((name, model.directory(files).unwrap()));
+        }
+        let name = format!("t{top:02}").into_bytes();
+        tops.push((name, model.directory(below).unwrap()));
+    }
+    let root = model.directory(tops).unwrap();
+    world.head = model.publish(&root, now(), 3600).unwrap();
+    world
+}
+
+/// Round trips since a moment.
+fn waits_since(began: Instant) -> u32 {
+    (began.elapsed().as_millis() / ROUND_TRIP.as_millis()) as u32
+}
+
+struct Opened {
+    liar: Arc<Liar<MemoryStore>>,
+    volume: Arc<Volume>,
+    world: World,
+}
+
+impl Opened {
+    async fn far() -> Opened {
+        let world = world();
+        let liar = world.liar(Lie::None);
+        let volume = world.open(vec![liar.clone()]).await.unwrap();
+        liar.tell(Lie::Slow(ROUND_TRIP));
+        Opened {
+            liar,
+            volume,
+            world,
+        }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.volume.snapshot()
+    }
+
+    fn fetched(&self) -> u64 {
+        let snapshot = self.snapshot();
+        let counters = snapshot.blocks().counters();
+        counters.fetched.load(Ordering::Relaxed) + counters.around.load(Ordering::Relaxed)
+    }
+
+    /// Walks everything. Gives the number of entries.
+    async fn walk(&self, reads: Reads) -> usize {
+        let snapshot = self.snapshot();
+        let mut walk = Walk::new(
+            &snapshot,
+            Bytes::new(),
+            snapshot.root().as_ref().clone(),
+            reads,
+        );
+        let mut entries = 0;
+        while let Some(step) = walk.next(soon).await.unwrap() {
+            if let Step::Entry { path, inode, .. } = step {
+                entries += 1;
+                if matches!(inode.content, Content::Directory { .. }) {
+                    walk.enter(path, inode);
+                }
+            }
+        }
+        entries
+    }
+
+    /// Lists directories as a mount does, depth first; at most `most`.
+    async fn list(&self, most: usize) -> usize {
+        let snapshot = self.snapshot();
+        let mut stack: Vec<(Bytes, Inode)> = vec![(Bytes::new(), snapshot.root().as_ref().clone())];
+        let mut listed = 0;
+        while let Some((path, directory)) = stack.pop().filter(|_| listed < most) {
+            let entries = snapshot.list(&directory, None, 1000, soon()).await.unwrap();
+            snapshot.prefetcher().listed(&directory, &entries);
+            listed += 1;
+            for (name, inode) in entries.into_iter().rev() {
+                if matches!(inode.content, Content::Directory { .. }) {
+                    stack.push((join(&path, &name), inode));
+                }
+            }
+        }
+        listed
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_tree_is_listed_in_few_round_trips() {
+    let opened = Opened::far().await;
+    let began = Instant::now();
+    let entries = opened.walk(Reads::Names).await;
+    assert_eq!(entries, DIRECTORIES - 1 + (TOPS * BELOW * 2) as usize);
+    let waits = waits_since(began);
+    assert!(waits <= 6, "{waits}");
+    settle().await;
+    // No content was fetched: besides nodes of directories only what came with them unasked.
+    assert!(
+        opened.fetched() < 2 * DIRECTORIES as u64,
+        "{}",
+        opened.fetched()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_tree_is_extracted_and_verified_in_few_round_trips() {
+    let opened = Opened::far().await;
+    let began = Instant::now();
+    let snapshot = opened.snapshot();
+    let target = opened.world.state.path().join("out");
+    let tally = Arc::new(Tally::default());
+    let options = ExtractOptions::default();
+    let extracted = extract(&opened.volume, &snapshot, &target, &options, &tally);
+    let extracted = extracted.await.unwrap();
+    assert_eq!(extracted.totals, snapshot.record().totals);
+    // 157 directories and 288 files, each of an array node and two blocks.
+    let waits = waits_since(began);
+    assert!(waits <= 20, "{waits}");
+    let made = std::fs::read(target.join("t03/b05/f1")).unwrap();
+    assert!(made == noise(1000 + (3 * BELOW + 5) * 2 + 1, 3000));
+
+    let fresh = Opened::far().await;
+    let snapshot = fresh.snapshot();
+    let began = Instant::now();
+    let report = verify(&fresh.volume, &snapshot, b"", snapshot.root(), &tally).await;
+    assert_eq!(report.unwrap().damage_count, 0);
+    let waits = waits_since(began);
+    assert!(waits <= 20, "{waits}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn mount_that_is_walked_fetches_directories_ahead() {
+    let opened = Opened::far().await;
+    let began = Instant::now();
+    assert_eq!(opened.list(usize::MAX).await, DIRECTORIES);
+    let waits = waits_since(began);
+    assert!(waits <= 12, "{waits}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reader_that_lists_few_directories_fetches_no_others() {
+    let opened = Opened::far().await;
+    let before = opened.liar.asked();
+    // The root and two below it.
+    assert_eq!(opened.list(3).await, 3);
+    settle().await;
+    let asked = opened.liar.asked() - before;
+    assert!(asked <= 3, "{asked}");
+    // The third listing below the root opens a window, and nobody goes on.
+    let opened = Opened::far().await;
+    let before = opened.fetched();
+    opened.list(4).await;
+    settle().await;
+    let brought = opened.fetched() - before;
+    assert!(brought <= 64 + 16, "{brought}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn walk_that_is_given_up_fetches_no_more() {
+    let opened = Opened::far().await;
+    let snapshot = opened.snapshot();
+    let top = snapshot.root().as_ref().clone();
+    drop(Walk::new(&snapshot, Bytes::new(), top, Reads::Everything));
+    settle().await;
+    // The first request was under way.
+    assert!(opened.fetched() <= 10, "{}", opened.fetched());
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_blocks_ahead_of_a_walk_are_the_walks_error() {
+    let opened = Opened::far().await;
+    opened.liar.tell(Lie::WrongPlaintext);
+    let snapshot = opened.snapshot();
+    let top = snapshot.root().as_ref().clone();
+    let mut walk = Walk::new(&snapshot, Bytes::new(), top, Reads::Everything);
+    let mut failed = 0;
+    loop {
+        match walk.next(soon).await {
+            Ok(None) => break,
+            Ok(Some(Step::Entry { path, inode, .. })) => {
+                if matches!(inode.content, Content::Directory { .. }) {
+                    walk.enter(path, inode);
+                }
+            }
+            Ok(Some(Step::Left { .. })) => {}
+            Err(unlisted) => {
+                let class = unlisted.why.class();
+                assert_eq!(class, Some(trust::error::Class::Integrity), "{unlisted:?}");
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed > 0);
+}
