@@ -172,7 +172,7 @@ kinds! {
     /// The location cannot be used.
     Place => Unavailable, "check LOCATION: it must be a repository that `bulla publish` made, or a server that has the volume";
     /// Listening on an address failed.
-    Listen => Failed, "choose another address with --listen or --http; port 0 takes any free one";
+    Listen => Failed, "choose another address with --listen, --http or --shared; port 0 takes any free one";
     /// A loop device cannot be made or detached.
     LoopDevice => Mount, "loop devices need root, the module loop and the program losetup; --file DIR and --nbd SOCKET do without";
     /// Mounting failed.
@@ -240,7 +240,7 @@ kinds! {
     /// The volume does not permit it to this user.
     NoPermission => Refused, "an administrator of the group can permit it: `bulla share grant VOLUME GROUP USER ROLE`; `bulla share user list VOLUME` shows the roles";
     /// The device is no member of the volume.
-    NotMember => Refused, "an administrator admits devices with `bulla share invite VOLUME`. A device that was removed cannot come back with its old key: move its directory in the state directory away, and join again";
+    NotMember => Refused, "an administrator admits devices with `bulla share invite VOLUME`. A device that was removed cannot come back with its old key: `bulla share forget VOLUME` removes it from this machine, which can join again then";
     /// The author of an entry stays silent.
     Unattested => Unavailable, "the device may be off, or the server hides what it says: try again when it is on. If it is lost, an administrator accepts what it wrote: `bulla share accept VOLUME DEVICE`";
     /// A beacon is silent for too long.
@@ -309,6 +309,10 @@ kinds! {
     BadInvitation => Usage, "copy the whole line that `bulla share invite VOLUME` printed; it begins with inv1";
     /// The other side of an admission does not answer.
     NoAdmission => Unavailable, "both sides must be there: `bulla share invite VOLUME` waits for the device, and an administrator must type the words. Begin again with a new invitation";
+    /// An invitation that another device has used.
+    UsedInvitation => Refused, "an invitation is for one device: ask for a new one (`bulla share invite VOLUME`). If no other device of yours has used the line, somebody else has read it: tell the inviter to admit nobody with it";
+    /// This machine is a device of the volume already.
+    JoinedAlready => Failed, "use the volume by that name; to become another device, `bulla share forget VOLUME` first";
     /// Somebody else answers in an admission.
     ForgedAdmission => Integrity, "somebody without the invitation answers, perhaps the server itself. Nothing was admitted; begin again with a new invitation, and tell the operator";
     /// The words are those of no device that asks.
@@ -320,7 +324,7 @@ kinds! {
     /// There is no checkpoint.
     NoCheckpoint => NotFound, "a checkpointer makes one with `bulla share checkpoint VOLUME`";
     /// A checkpoint is not what this device's log comes to.
-    OtherState => Integrity, "a checkpointer has signed something wrong, or one of the two has a bug: start no device from this checkpoint (`bulla share join --replay`), and show both devices to who looks after the volume";
+    OtherState => Integrity, "a checkpointer has signed something wrong, or one of the two has a bug: start no device from this checkpoint (`bulla share join --replay`), and show both devices to who looks after the volume. If its signer is wrong, `bulla share checkpoint VOLUME --anew` proposes what this device has replayed";
     /// No device has asked for admission.
     NoRequest => NotFound, "invite the device first: `bulla share invite VOLUME` prints a line for it and waits until it has asked";
     /// The doctor found a problem.

@@ -125,6 +125,19 @@ pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
+/// Formats a number of leaves of a shared volume's log.
+pub fn leaves(number: u64) -> String {
+    count(number, "entry or mark", "entries and marks")
+}
+
+/// Formats a prefix of a shared volume's log.
+pub fn first(number: u64) -> String {
+    match number {
+        1 => "the first entry or mark".to_owned(),
+        number => format!("the first {number} entries and marks"),
+    }
+}
+
 /// Formats a time as RFC 3339 with seconds.
 pub fn time(unix_s: u64) -> String {
     let at = std::time::UNIX_EPOCH.checked_add(Duration::from_secs(unix_s));
@@ -243,5 +256,15 @@ mod tests {
         assert_eq!(span(Duration::from_millis(90_061_500)), "1day 1h");
         assert_eq!(span(Duration::from_micros(1_500)), "1ms");
         assert_eq!(span(Duration::ZERO), "0s");
+    }
+
+    #[test]
+    fn one_leaf_is_no_plural() {
+        assert_eq!(
+            (leaves(1), leaves(0)),
+            ("1 entry or mark".into(), "0 entries and marks".into())
+        );
+        assert_eq!(first(1), "the first entry or mark");
+        assert_eq!(first(7), "the first 7 entries and marks");
     }
 }

@@ -58,6 +58,9 @@ pub enum AdmissionError {
     /// The policies are not those that the inviter knows.
     #[error("the server shows other policies than the inviter knows: {0}")]
     Policies(Reject),
+    /// Another device has asked with the invitation before.
+    #[error("another device has used this invitation")]
+    Used,
     /// The location of the server is none.
     #[error("the invitation names no server: {0}")]
     Server(String),
@@ -326,7 +329,11 @@ impl Joining {
     /// [`AdmissionError`].
     pub async fn ask(&self, until: Instant) -> Result<Words, AdmissionError> {
         let request = self.joiner.request().encode();
-        self.post(Step::Request, request, until).await?;
+        let asked = self.post(Step::Request, request, until).await;
+        asked.map_err(|error| match error {
+            AdmissionError::Link(error) if error.code() == Some(OCCUPIED) => AdmissionError::Used,
+            error => error,
+        })?;
         let challenge = slot(&self.invitation, Step::Challenge);
         let bytes = letter(&self.link, challenge, "the inviter", until).await?;
         let forged = |why| AdmissionError::Forged("the challenge", why);

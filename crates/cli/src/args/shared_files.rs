@@ -9,6 +9,7 @@ use super::sharing::{Waiting, parse_label};
 
 /// `bulla put`.
 #[derive(Debug, Args)]
+#[command(override_usage = "bulla put [OPTIONS] <FILE>... <VOLUME> [PATH]")]
 pub struct Put {
     /// FILE... VOLUME [PATH]: the files, or `-` for stdin; the shared volume (its name on this machine, or its id); and
     /// the path in it [default: its root directory]
@@ -43,6 +44,7 @@ pub struct Mkdir {
 
 /// `bulla mv`.
 #[derive(Debug, Args)]
+#[command(override_usage = "bulla mv [OPTIONS] <VOLUME> <FROM>... <TO>")]
 pub struct Mv {
     /// The shared volume: its name on this machine, or its id
     pub volume: String,

@@ -131,9 +131,12 @@ pub struct ShareInit {
     #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
     pub server: ServerAddress,
     /// The owner's key file (`bulla key new --out FILE` makes one). It signs the rules of the volume, now and when they
-    /// change; keep it apart from devices
-    #[arg(long, value_name = "FILE")]
-    pub owner_key: PathBuf,
+    /// change; keep it apart from devices. Several owners: repeat it
+    #[arg(long, value_name = "FILE", required = true)]
+    pub owner_key: Vec<PathBuf>,
+    /// How many of the owners must sign the rules when they change [default: all of them]
+    #[arg(long, value_name = "N")]
+    pub owners_need: Option<u8>,
     /// The name of the first user, whose device this machine is
     #[arg(long, value_name = "NAME", value_parser = parse_new_label)]
     pub user: Label,
@@ -208,6 +211,10 @@ pub struct ShareCheckpoint {
     /// Sign nothing: compare the newest checkpoint with what this device has replayed
     #[arg(long, conflicts_with = "key")]
     pub check: bool,
+    /// Propose the log as it is now, also if another checkpointer has proposed something that this device's log does not
+    /// come to
+    #[arg(long, conflicts_with = "check")]
+    pub anew: bool,
     /// Where the key's passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,
@@ -470,7 +477,7 @@ pub struct ShareExport {
     /// The repository of the published volume; created if it does not exist
     pub repo: PathBuf,
     /// The directory to export [default: the root directory]
-    #[arg(default_value = "")]
+    #[arg(default_value = "", hide_default_value = true)]
     pub path: OsString,
     /// The publisher's key file (setting `key`)
     #[arg(long, value_name = "FILE")]

@@ -44,7 +44,8 @@ fn home_kind(error: &HomeError) -> Kind {
         },
         HomeError::Disk(error) => disk_kind(error),
         HomeError::Damaged { .. } => Kind::BadHome,
-        HomeError::Exists { .. } | HomeError::NameTaken { .. } => Kind::Exists,
+        HomeError::Exists { .. } => Kind::JoinedAlready,
+        HomeError::NameTaken { .. } => Kind::Exists,
         HomeError::BadName { .. } | HomeError::BadServer(_) => Kind::Usage,
         HomeError::Ambiguous { .. } => Kind::SameName,
         HomeError::OtherPolicies => Kind::OwnersFork,
@@ -125,6 +126,7 @@ fn link_kind(error: &LinkError) -> Kind {
 fn admission_kind(error: &AdmissionError) -> Kind {
     match error {
         AdmissionError::Link(error) => link_kind(error),
+        AdmissionError::Used => Kind::UsedInvitation,
         AdmissionError::Late(_) => Kind::NoAdmission,
         AdmissionError::Forged(..) => Kind::ForgedAdmission,
         AdmissionError::Policies(why) => policy_kind(why),

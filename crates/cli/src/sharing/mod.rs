@@ -6,6 +6,7 @@
 //! | here | names, random numbers, keys of devices |
 //! | `recovery` | going over to the log that stands after a fork |
 //! | `session` | a volume that a command has opened |
+//! | `standing` | when a command may ask |
 //! | `archive` | members of a tar stream |
 //! | `members` | users, groups and devices by the names that people use |
 //! | `past` | a volume as it was, and its log |
@@ -29,6 +30,7 @@ pub mod past;
 pub mod places;
 pub mod recovery;
 pub mod session;
+mod standing;
 pub mod upload;
 pub mod walk;
 

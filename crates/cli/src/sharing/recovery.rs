@@ -84,8 +84,16 @@ pub async fn follow(home: &Home, more: Vec<Signed>, until: Instant) -> Outcome<F
     Ok(following.await.map_err(|_| ClientError::Closed)??)
 }
 
-/// Tells the log of a daemon what came back.
+/// Tells the log of a daemon what came back. Nobody is told again what did not.
 pub fn log(given: &GivenBack) {
+    for (name, why) in &given.lacking {
+        let name = text::printable(name.as_bytes());
+        tracing::warn!(%name, %why, "a file of this device is lost after the fork");
+    }
+    for copy in &given.copies {
+        let name = text::printable(copy.copy.as_bytes());
+        tracing::info!(%name, "a file of this device is here again after the fork");
+    }
     tracing::warn!(
         entries = given.entries,
         copies = given.copies.len(),
@@ -125,7 +133,9 @@ impl Recovered {
         }
         for (name, why) in &given.lacking {
             let name = text::printable(name.as_bytes());
-            output.warn(&format!("`{name}` is lost: {why}"));
+            output.warn(&format!(
+                "`{name}` is lost: {why}. Put it again if you have it elsewhere"
+            ));
         }
         if given.others > 0 {
             output.warn(&format!(
@@ -141,7 +151,10 @@ impl Recovered {
     /// The same for the result record.
     pub fn fields(&self) -> Map<String, Value> {
         let given = self.given.clone().unwrap_or_default();
+        let names = given.lacking.iter();
+        let names = names.map(|(name, _)| text::printable(name.as_bytes()));
         fields(json!({
+            "lacking_names": names.collect::<Vec<String>>(),
             "lost_entries": given.entries,
             "copies": given.copies.len(),
             "lacking": given.lacking.len(),

@@ -5,9 +5,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::share::client::{
-    Answered, Client, ClientError, Connection, NewFile, Phase, Sink, Stopped, Trouble,
-};
+use ::share::client::{Answered, Client, ClientError, NewFile, Phase, Sink, Stopped};
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
@@ -22,6 +20,7 @@ use trust::shared::principal::{FileId, Name, Principal};
 use super::members::Membership;
 use super::places::{self, Address};
 use super::recovery::{self, Recovered};
+use super::standing::{heard, reached};
 use crate::args::Waiting;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -30,8 +29,6 @@ use crate::session;
 
 /// How long a command that is done waits until its device has confirmed what it wrote.
 const CONFIRM: Duration = Duration::from_secs(2);
-/// How long a command that can do without the server waits for its first answer.
-const ANSWERS: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -363,48 +360,6 @@ fn members(answer: Answer) -> Outcome<Membership> {
     }
 }
 
-/// Waits until the device has caught up, or until it is clear that it does not: it has stopped, the server was lost or
-/// cannot be reached, or time is over.
-async fn heard(client: &Client, until: Instant) {
-    let answers_until = until.min(Instant::now() + ANSWERS);
-    loop {
-        let view = client.view();
-        let is_over = match (&view.phase, &view.connection) {
-            (Phase::Running | Phase::Stopped(_), _) | (_, Connection::Offline(_)) => true,
-            (_, Connection::Connecting) => Instant::now() >= answers_until,
-            (_, Connection::Online) => Instant::now() >= until,
-        };
-        if is_over {
-            return;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// Waits until the server has let this device in, and the device has caught up. A refusal that time does not heal ends
-/// the wait at once. Without any answer the calls that follow say so.
-async fn reached(client: &Client, until: Instant) -> Outcome<()> {
-    loop {
-        let view = client.view();
-        let hopeless = match (&view.phase, &view.connection) {
-            (Phase::Running, _) | (Phase::Stopped(Stopped::Convicted { .. }), _) => return Ok(()),
-            (Phase::Stopped(why), _) => return Err(ClientError::from(why.clone()).into()),
-            (_, Connection::Offline(lost)) => match lost.trouble {
-                Trouble::Unreachable | Trouble::Refused | Trouble::Unfit => false,
-                // The process that runs the engine goes over.
-                Trouble::Successor => view.process.is_none(),
-                _ => true,
-            },
-            _ => false,
-        };
-        if hopeless || Instant::now() >= until {
-            let connection = view.connection;
-            return Err(ClientError::Deadline { connection }.into());
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
 /// The time of a change that is made now.
 pub fn now() -> Mtime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -436,7 +391,13 @@ pub fn refused(why: &Refused, about: &str) -> Failure {
         Refused::Damaged(_) => Kind::Malformed,
         Refused::Unsupported(_) => Kind::Newer,
     };
-    Failure::new(kind, format!("{about}: {why}"))
+    let failure = Failure::new(kind, format!("{about}: {why}"));
+    match why {
+        Refused::Needed => failure.with_hint(
+            "make another user an administrator first: `bulla share grant VOLUME GROUP USER admin`",
+        ),
+        _ => failure,
+    }
 }
 
 /// The client answers another question than it was asked.

@@ -165,6 +165,12 @@ fn reader_may_look_and_not_write() {
     ada.run(&["share", "revoke", "notes", "everybody", "bob"])
         .ends(0);
     bob.run(&["ls", "notes"]).ends(23);
+    let none = ["share", "revoke", "notes", "everybody", "bob"];
+    let none = ada.run(&none).ends(10);
+    assert!(none.err.contains("no such role"), "{}", none.err);
+    let last = ["share", "revoke", "notes", "everybody", "ada"];
+    let last = ada.run(&last).ends(1);
+    assert!(last.err.contains("make another user"), "{}", last.err);
 }
 
 #[test]
@@ -174,10 +180,15 @@ fn removed_device_is_refused_and_what_it_wrote_stays() {
     assert_eq!(put(&laptop, "b", "before\n"), 0);
     ada.run(&["share", "device", "remove", "notes", "7"])
         .ends(10);
+    // It does not remove itself: the answer would never reach it.
+    let own = laptop.run(&["share", "device", "remove", "notes", "1"]);
+    assert!(own.ends(2).err.contains("is this device"));
+    assert_eq!(put(&laptop, "c", "still there\n"), 0);
     ada.run(&["share", "device", "remove", "notes", "1"])
         .ends(0);
     let told = laptop.run(&["--json", "ls", "notes"]).ends(23);
     assert_eq!(told.field("error")["kind"], "refused");
+    assert!(told.err.contains("bulla share forget"), "{}", told.err);
     assert_eq!(ada.run(&["cat", "notes", "b"]).ends(0).out, "before\n");
 }
 

@@ -76,7 +76,7 @@ fn signal(process: u32, name: &str) {
 }
 
 /// The directory of the only shared volume of a home.
-fn directory(home: &Home) -> PathBuf {
+pub fn directory(home: &Home) -> PathBuf {
     let shared = home.path(".local/state/bulla/shared");
     let mut volumes = std::fs::read_dir(shared).unwrap();
     volumes.next().unwrap().unwrap().path()
@@ -535,4 +535,39 @@ fn beacon_needs_another_device_and_a_file() {
     let ran = ada.run(&["share", "run", "notes", "--beacon", "1m", "--write", "/"]);
     ran.ends(2);
     ada.run(&["share", "run", "nobody"]).ends(10);
+}
+
+/// A refusal that a person must see is a warning of the process that stays.
+#[test]
+fn process_that_stays_says_that_its_device_was_removed() {
+    let (_orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    let running = Running::begin(&laptop, &[]);
+    ada.run(&["share", "device", "remove", "notes", "1"])
+        .ends(0);
+    let refused = || laptop.run(&["ls", "notes", "--deadline", "1s"]).code == 23;
+    wait_until("the server refuses", refused);
+    std::thread::sleep(Duration::from_millis(2500));
+    let told = running.stop();
+    assert!(told.err.contains("no member of the volume"), "{}", told.err);
+}
+
+#[test]
+fn beacon_that_was_removed_from_the_volume_can_be_given_up() {
+    let (_orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    put(&laptop, "a", "here\n").ends(0);
+    let set = ada.run(&["--json", "share", "beacon", "notes", "1", "--within", "1h"]);
+    let key = set.ends(0).field("key").as_str().unwrap().to_owned();
+    ada.run(&["share", "device", "remove", "notes", "1"])
+        .ends(0);
+    let number = ada.run(&["share", "beacon", "notes", "1", "--none"]);
+    let number = number.ends(10);
+    assert!(number.err.contains("named by its key"), "{}", number.err);
+    let given_up = ada.run(&["--json", "share", "beacon", "notes", &key, "--none"]);
+    assert!(given_up.ends(0).field("device").is_null());
+    let status = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    assert_eq!(status.field("beacons"), 0);
+    ada.run(&["share", "beacon", "notes", &key, "--none"])
+        .ends(10);
 }

@@ -51,7 +51,8 @@ fn join_that_was_killed_goes_on_with_the_same_words_and_key() {
     assert_eq!(devices.ends(0).records("device").len(), 2);
     // Nothing is left of the request, and a third time says that this machine has the volume.
     let (_, line) = invite(&ada);
-    join(&laptop, &line).end().ends(1);
+    let there = join(&laptop, &line).end().ends(1);
+    assert!(there.err.contains("share forget"), "{}", there.err);
 }
 
 #[test]
@@ -231,5 +232,18 @@ fn damaged_home_is_named_and_in_the_way_of_no_other() {
         told.err.contains("hint: the state directory"),
         "{}",
         told.err
+    );
+}
+
+#[test]
+fn invitation_that_another_device_has_used_says_so() {
+    let (_orderer, ada) = founded(&[]);
+    let (_laptop, line, _) = killed_join(&ada);
+    let late = join(&Home::new(), &line).end().ends(23);
+    assert_eq!(late.field("error")["kind"], "refused");
+    assert!(
+        late.err.contains("has used this invitation"),
+        "{}",
+        late.err
     );
 }

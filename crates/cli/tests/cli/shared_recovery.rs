@@ -2,11 +2,13 @@
 //! device alone had comes back as copies.
 
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Instant;
 
 use crate::shared_engine::Running;
 use crate::shared_forks::{compared, forked, kind, put, read};
 use crate::shared_lab::{Orderer, joined};
-use crate::support::{Home, wait_until};
+use crate::support::{Home, copy, wait_until};
 
 /// The names in the root directory.
 fn names(home: &Home) -> Vec<String> {
@@ -101,6 +103,8 @@ fn after_a_fork_both_devices_go_on_and_nothing_is_lost() {
 #[test]
 fn engine_that_stays_goes_over_by_itself_and_gives_back() {
     let (mut orderer, ada, laptop) = forked();
+    std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
+    laptop.run(&["put", "long", "notes"]).ends(0);
     let running = Running::begin(&laptop, &[]);
     let rules = recovered(&ada, &[]);
     accepted(&mut orderer, &rules);
@@ -109,7 +113,13 @@ fn engine_that_stays_goes_over_by_itself_and_gives_back() {
     wait_until("the copy is there", || copies(&ada).len() == 1);
     put(&laptop, "again", "we too\n");
     assert_eq!(read(&ada, "again"), "we too\n");
-    running.stop().ends(0);
+    let told = running.stop().ends(0);
+    // Nobody is told again.
+    assert!(
+        told.err.contains("long") && told.err.contains("is lost"),
+        "{}",
+        told.err
+    );
     assert_eq!(copies(&ada).len(), 1);
 }
 
@@ -123,7 +133,8 @@ fn device_without_proof_goes_over_by_itself_and_work_comes_back_once() {
     accepted(&mut orderer, &rules);
     let told = laptop.run(&["cat", "notes", "plan"]).ends(0);
     assert_eq!(told.out, "the ferry goes at nine\n");
-    assert!(told.err.contains("`long` is lost"), "{}", told.err);
+    let lost = "`long` is lost: the server does not have its content";
+    assert!(told.err.contains(lost), "{}", told.err);
     assert_eq!(copies(&ada).len(), 1);
     let told = laptop
         .run(&["--json", "share", "follow", "notes", &rules])
@@ -247,4 +258,134 @@ fn rules_that_do_not_count_change_nothing() {
     accepted(&mut orderer, &genesis);
     assert_eq!(read(&ada, "plan"), "the ferry goes at nine\n");
     assert_eq!(names(&laptop), names(&ada));
+}
+
+/// What is signed cannot be taken back, so nothing is signed unless this device can go over.
+#[test]
+fn rules_are_signed_once_also_when_another_program_runs_the_engine() {
+    let (_orderer, ada, _laptop) = forked();
+    let running = Running::begin(&ada, &[]);
+    let recover = |deadline: &str| {
+        let args = ["share", "recover", "notes", "--owner-key", "owner"];
+        let more = ["--out", "rules", "--deadline", deadline];
+        ada.run(&[&args[..], &more].concat())
+    };
+    let refused = recover("2s").ends(11);
+    assert!(refused.err.contains("hint: "), "{}", refused.err);
+    assert!(!ada.path("rules").exists());
+    running.stop().ends(0);
+    // A run that was killed after it had signed.
+    let (home, kept) = (ada.path(".local"), ada.path("kept"));
+    copy(&home, &kept);
+    recover("30s").ends(0);
+    std::fs::remove_dir_all(&home).unwrap();
+    std::fs::rename(&kept, &home).unwrap();
+    let again = recover("30s").ends(1);
+    assert!(
+        again.err.contains("sign no others") && again.err.contains("share follow notes rules"),
+        "{}",
+        again.err
+    );
+    let told = ada.run(&[
+        "--json",
+        "share",
+        "follow",
+        "notes",
+        "rules",
+        "--deadline",
+        "2s",
+    ]);
+    assert_eq!(kind(&told.ends(30)), "unavailable");
+    let status = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    assert_eq!(status.field("epoch"), 1);
+    // An other file of that name is no such file.
+    std::fs::write(ada.path("other"), "hello").unwrap();
+    let args = ["share", "recover", "notes", "--owner-key", "owner"];
+    let other = ada.run(&[&args[..], &["--out", "other"]].concat()).ends(1);
+    assert!(!other.err.contains("sign no others"), "{}", other.err);
+}
+
+#[test]
+fn two_owners_sign_together() {
+    let (mut orderer, key) = Orderer::new("127.0.0.1");
+    let ada = Home::new();
+    for name in ["one", "two"] {
+        ada.run(&["key", "new", "--out", name, "--no-passphrase"])
+            .ends(0);
+    }
+    let location = orderer.location();
+    let args = ["share", "init", "notes", "--orderer", &key, "--server"];
+    let more = [&location, "--owner-key", "one", "--owner-key", "two"];
+    let rest = ["--user", "ada", "--out", "genesis"];
+    ada.run(&[&args[..], &more, &rest].concat()).ends(0);
+    let genesis = path(ada.path("genesis"));
+    orderer.start_with(&["--accept", &genesis]);
+    put(&ada, "plan", "the ferry goes at nine\n");
+    let laptop = joined(&ada, "ada");
+    let recover = ["share", "recover", "notes", "--out", "rules"];
+    let one = ["--owner-key", "one"];
+    let refused = ada.run(&[&recover[..], &one].concat()).ends(12);
+    assert!(refused.err.contains("too few"), "{}", refused.err);
+    // One owner twice is one owner.
+    ada.run(&[&recover[..], &one, &one].concat()).ends(12);
+    assert!(!ada.path("rules").exists());
+    let two = ["--owner-key", "two"];
+    ada.run(&[&recover[..], &two, &one].concat()).ends(0);
+    accepted(&mut orderer, &path(ada.path("rules")));
+    for home in [&ada, &laptop] {
+        assert_eq!(read(home, "plan"), "the ferry goes at nine\n");
+        let status = home.run(&["--json", "share", "status", "notes"]).ends(0);
+        assert_eq!(status.field("epoch"), 1);
+    }
+}
+
+/// A process that began as a guest runs the engine later: then it gives back what is owed.
+#[test]
+fn process_that_takes_the_engine_over_gives_back() {
+    let (mut orderer, ada, laptop) = forked();
+    let rules = recovered(&ada, &[]);
+    accepted(&mut orderer, &rules);
+    laptop.run(&["ls", "notes"]).ends(0);
+    let copy = copies(&ada).remove(0);
+    ada.run(&["rm", "notes", &copy]).ends(0);
+    let first = Running::begin(&laptop, &[]);
+    let second = Running::begin(&laptop, &[]);
+    // As if it had not been given back yet.
+    let given_back = crate::shared_engine::directory(&laptop).join("given-back");
+    std::fs::remove_file(given_back).unwrap();
+    first.stop().ends(0);
+    wait_until("the copy is there", || copies(&ada).len() == 1);
+    second.stop().ends(0);
+}
+
+/// kill -9 of a command that goes over and gives back, at many moments: the next one does the rest, and nothing comes
+/// back twice.
+#[test]
+fn killed_command_leaves_the_rest_to_the_next_one() {
+    let (mut orderer, ada, laptop) = forked();
+    let rules = recovered(&ada, &[]);
+    accepted(&mut orderer, &rules);
+    let (home, kept) = (laptop.path(".local"), laptop.path("kept"));
+    copy(&home, &kept);
+    let begun = Instant::now();
+    laptop.run(&["ls", "notes"]).ends(0);
+    let whole = begun.elapsed();
+    const ROUNDS: u32 = 10;
+    for round in 1..=ROUNDS {
+        let back = copies(&ada).remove(0);
+        ada.run(&["rm", "notes", &back]).ends(0);
+        std::fs::remove_dir_all(&home).unwrap();
+        copy(&kept, &home);
+        let mut command = laptop.command(&["ls", "notes"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut killed = command.spawn().unwrap();
+        std::thread::sleep(whole * round / ROUNDS);
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        laptop.run(&["ls", "notes"]).ends(0);
+        let back = copies(&ada);
+        assert_eq!(back.len(), 1, "{round}: {back:?}");
+        assert_eq!(read(&laptop, &back[0]), "the ferry goes at ten\n");
+        assert_eq!(read(&laptop, "plan"), "the ferry goes at nine\n");
+    }
 }

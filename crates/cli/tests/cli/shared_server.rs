@@ -4,12 +4,13 @@
 use std::fs;
 use std::process::Command;
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::Signal;
 
 use crate::metrics;
 use crate::services::{Service, activated, listener};
 use crate::shared_lab::{Orderer, founded};
-use crate::support::{Home, Ran};
+use crate::support::{Home, Ran, wait_until};
 
 /// A volume of this name on a new machine, whose server has this key. Its genesis is accepted into `repo`.
 fn another(orderer: &Orderer, key: &str, name: &str, repo: &str) -> Home {
@@ -137,4 +138,31 @@ fn socket_for_devices_without_a_shared_volume_is_refused() {
     assert_eq!(service.ends(), Some(2));
     let err = fs::read_to_string(home.path("err")).unwrap();
     assert!(err.contains("`shared`") && err.contains("hint: "), "{err}");
+}
+
+/// The signals that a process catches, as a mask.
+fn caught(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    u64::from_str_radix(mask.unwrap().trim(), 16).unwrap()
+}
+
+/// Who reads `serving` may send a signal at once. Here nobody reads it: the pipe is full, so the server cannot go on after
+/// it has begun to write.
+#[test]
+fn server_listens_for_signals_before_it_says_that_it_serves() {
+    let (mut orderer, _ada) = founded(&[]);
+    orderer.stop();
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    while std::io::Write::write(&mut writer, &[b' '; 4096]).is_ok() {}
+    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    let args = ["serve", "repo", "--orderer-key", "key"];
+    let more = ["--shared", "127.0.0.1:0"];
+    let mut command = orderer.home.command(&[&args[..], &more].concat());
+    let service = Service(command.stdout(writer).spawn().unwrap());
+    let both = [Signal::TERM, Signal::INT].map(|signal| 1 << (signal.as_raw() - 1));
+    wait_until("it listens for signals", || {
+        both.iter().all(|bit| caught(service.0.id()) & bit != 0)
+    });
 }

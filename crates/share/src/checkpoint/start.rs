@@ -126,6 +126,11 @@ impl Start {
         Ok(private::replace(&memory.join(FILE), &Form::end(out))?)
     }
 
+    /// Whether a home begins with a checkpoint.
+    pub fn is_in(memory: &Path) -> bool {
+        memory.join(FILE).exists()
+    }
+
     /// Reads the file of a home. None: the home begins with the first leaf.
     ///
     /// # Errors

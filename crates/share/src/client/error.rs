@@ -31,7 +31,7 @@ pub enum ClientError {
     /// The engine has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// The device has gone over to another epoch of the log meanwhile. Start again.
+    /// The device has gone over to another epoch of the log meanwhile, or has begun with a checkpoint. Start again.
     #[error("this device has gone over to another epoch of the log meanwhile; try again")]
     GoneOver,
     /// The client was closed.

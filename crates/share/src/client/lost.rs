@@ -9,16 +9,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use reader::{Fetch, Prefetcher, Spawner, Tree};
+use reader::{Fetch, Prefetcher, ReadError, Spawner, Tree};
 use state::private;
 use trust::shared::change::Change;
 use trust::shared::ops::Body;
 use trust::shared::principal::{FileId, Name};
 use trust::tree::inode::{Content, FileKind, Inode};
 
+use super::connection::{Connection, Lost as Away, Trouble};
 use super::driver::Command;
 use super::{Client, ClientError, NewFile};
 use crate::files::{Answer, Call, File, Place};
@@ -66,6 +67,24 @@ struct Written {
     parent: FileId,
     name: Name,
     inode: Arc<Inode>,
+}
+
+/// Memories of earlier epochs of which this process is to give something back. They change when a process takes the
+/// engine over from another one, which may be in a later epoch then.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Before(Arc<Mutex<Vec<PathBuf>>>);
+
+impl Before {
+    pub(super) fn set(&self, memories: &[PathBuf]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = memories.to_vec();
+    }
+
+    fn all(&self) -> Vec<PathBuf> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
 }
 
 /// What lost entries did.
@@ -186,20 +205,23 @@ fn date(unix_s: i64) -> String {
 }
 
 impl Client {
-    /// Whether this device has work of an earlier epoch that it has not given back.
+    /// Whether this process runs the engine, and the device has work of an earlier epoch that it has not given back.
     pub fn owes(&self) -> bool {
         let owes = |memory: &PathBuf| !memory.join(GIVEN_BACK).exists();
-        self.0.before.iter().any(owes)
+        self.0.before.all().iter().any(owes)
     }
 
     /// Gives back what this device wrote and the log does not have. Call it when the engine runs; once it has ended
     /// well there is nothing to give back any more. `patience`: how long each call may take.
     ///
     /// # Errors
-    /// [`ClientError::Disk`] when the memory of an earlier epoch cannot be read; those of [`Client::call`]. Then the next
-    /// call goes on.
+    /// [`ClientError::Disk`] when the memory of an earlier epoch cannot be read; those of [`Client::call`];
+    /// [`ClientError::Deadline`] when the content of a file does not come, or a device is silent. Then the next call goes
+    /// on.
     pub async fn give_back(&self, patience: Duration) -> Result<GivenBack, ClientError> {
-        let entries = self.ask(Instant::now() + patience, Command::Lost).await??;
+        let until = Instant::now() + patience;
+        let memories = self.0.before.all();
+        let entries = self.ask(until, Command::Lost).await??;
         let lost = Lost::of(&entries);
         let own = |entry: &&Entry| !entry.signed().entry().is_resume();
         let mut given = GivenBack {
@@ -207,43 +229,47 @@ impl Client {
             others: lost.others.saturating_add(lost.unread),
             ..GivenBack::default()
         };
-        let mut made = HashMap::new();
+        let (mut made, mut later) = (HashMap::new(), None);
         for written in &lost.files {
-            if let Err(why) = self.is_readable(&written.inode).await {
-                given.lacking.push((written.name.clone(), why));
-                continue;
-            }
-            match self.put_back(written, &lost, &mut made, patience).await? {
-                Ok(copy) => given.copies.push(copy),
-                Err(why) => given.lacking.push((written.name.clone(), why)),
+            let back = match self.is_readable(&written.inode, patience).await {
+                Ok(()) => self.put_back(written, &lost, &mut made, patience).await,
+                Err(error) => read_failed(&error),
+            };
+            match back {
+                Ok(Ok(copy)) => given.copies.push(copy),
+                Ok(Err(why)) => given.lacking.push((written.name.clone(), why)),
+                // What does not come must not hold up the others.
+                Err(error) if Instant::now() < until => later = Some(error),
+                Err(error) => return Err(error),
             }
         }
-        for memory in &self.0.before {
+        if let Some(error) = later {
+            return Err(error);
+        }
+        for memory in &memories {
             mark(memory)?;
         }
         Ok(given)
     }
 
     /// Whether the server gives the content of a file.
-    async fn is_readable(&self, inode: &Inode) -> Result<(), String> {
+    async fn is_readable(&self, inode: &Inode, patience: Duration) -> Result<(), ReadError> {
+        let patience = patience.min(PATIENCE);
         let spawner = Spawner::on(tokio::runtime::Handle::current());
         let tree = Tree::of_contents(Prefetcher::new(self.blocks().clone(), spawner));
-        let how = Fetch::Until(Instant::now() + PATIENCE);
-        let failed = |error: reader::ReadError| error.to_string();
-        tree.xattrs(inode, how).await.map_err(failed)?;
+        let how = Fetch::Until(Instant::now() + patience);
+        tree.xattrs(inode, how).await?;
         if !matches!(inode.content, Content::Regular(_)) {
             return Ok(());
         }
         let (len, mut at) = (inode.content.size(), 0);
         while at < len {
-            let how = Fetch::Until(Instant::now() + PATIENCE);
+            let how = Fetch::Until(Instant::now() + patience);
             let until = at.saturating_add(WINDOW_BYTES);
-            let runs = tree.data_runs(inode, at, until, how).await;
-            let runs = runs.map_err(failed)?;
+            let runs = tree.data_runs(inode, at, until, how).await?;
             for run in runs.data {
                 let bytes = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
-                let read = tree.read(inode, run.start, bytes, how).await;
-                read.map_err(failed)?;
+                tree.read(inode, run.start, bytes, how).await?;
             }
             at = runs.until;
         }
@@ -277,7 +303,7 @@ impl Client {
                 Answer::Done(_) => return Ok(Ok(copy)),
                 Answer::Refused(crate::files::Refused::Exists) => {}
                 Answer::Refused(why) => return Ok(Err(why.to_string())),
-                _ => return Ok(Err("the server or another device is silent".to_owned())),
+                _ => return Err(silent()),
             }
             // An earlier try may have ended after this.
             let there = self.file_at(place, patience).await?;
@@ -324,6 +350,7 @@ impl Client {
             };
             let there = match self.make(&place, &directory.inode, patience).await? {
                 Answer::Done(file) => Some(file),
+                Answer::Silent { .. } => return Err(silent()),
                 _ => {
                     let there = self.file_at(place, patience).await?;
                     let there = there.filter(|it| it.inode.kind() == FileKind::Directory);
@@ -358,11 +385,33 @@ impl Client {
         let follow = false;
         let until = Instant::now() + patience;
         let answered = self.call(Call::Lookup { place, follow }, until).await?;
-        Ok(match answered.answer {
-            Answer::Found(file) => Some(file),
-            _ => None,
-        })
+        match answered.answer {
+            Answer::Found(file) => Ok(Some(file)),
+            Answer::Silent { .. } => Err(silent()),
+            _ => Ok(None),
+        }
     }
+}
+
+/// What a file comes to whose content cannot be read: it is lost if the server does not have it. Otherwise it may come
+/// later.
+fn read_failed(error: &ReadError) -> Result<Result<Copy, String>, ClientError> {
+    match error {
+        ReadError::NotCached => Err(later(error.to_string())),
+        ReadError::Unavailable { denied, .. } if denied.is_empty() => Err(later(error.to_string())),
+        ReadError::Unavailable { .. } => Ok(Err("the server does not have its content".to_owned())),
+        _ => Ok(Err(error.to_string())),
+    }
+}
+
+fn later(why: String) -> ClientError {
+    ClientError::Deadline {
+        connection: Connection::Offline(Away::new(Trouble::Unreachable, why)),
+    }
+}
+
+fn silent() -> ClientError {
+    later("the server or another device is silent".to_owned())
 }
 
 /// Notes, durably, that nothing of a memory is to be given back.

@@ -48,7 +48,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -78,6 +77,7 @@ use driver::Command;
 pub use error::{ClientError, Differing, Stopped};
 use link::Offered;
 pub use link::offered;
+use lost::Before;
 pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
 pub use place::Sink;
@@ -147,7 +147,7 @@ struct Inner {
     sink: Sink,
     hosting: Arc<Hosting>,
     /// What this device knew of earlier epochs of the log, where something of it may be lost.
-    before: Vec<PathBuf>,
+    before: Before,
     offered: Offered,
 }
 

@@ -1,6 +1,5 @@
 //! From a home to a client.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,9 +18,10 @@ use super::core::Core;
 use super::driver::Driver;
 use super::driver::Shown;
 use super::link::Offered;
+use super::lost::Before;
 use super::neighbour::plug::Plug;
 use super::neighbour::seat::{self, Seat};
-use super::place::{Place, Sink};
+use super::place::{ServerBlocks, Sink};
 use super::start::seen;
 use super::status::View;
 use super::{Client, ClientError, Inner, Options};
@@ -44,14 +44,13 @@ impl Client {
     ) -> Result<Client, ClientError> {
         let offered = Offered::default();
         let seat = seat::take(home, &options, &offered, deadline).await?;
-        // What another process has, that process gives back.
-        let (view, before) = match &seat {
-            Seat::Own { core, .. } => (seen(core), core.before().to_vec()),
-            Seat::Guest(joined) => (joined.view.clone(), Vec::new()),
+        let view = match &seat {
+            Seat::Own { core, .. } => seen(core),
+            Seat::Guest(joined) => joined.view.clone(),
         };
         let policies = home.policies()?;
-        let epochs = (before, offered);
-        let (client, plug) = Client::new(policies, home.server(), &options, view, epochs);
+        let (client, plug) = Client::new(policies, home.server(), &options, view, offered);
+        seat.owes(&plug.before);
         let engine = Arc::downgrade(&client.0);
         let hosting = Arc::clone(&client.0.hosting);
         // Before this returns: who is told that it runs can connect.
@@ -71,8 +70,8 @@ impl Client {
         name: &str,
         options: &Options,
     ) -> Client {
-        let epochs = (core.before().to_vec(), offered);
-        let (client, plug) = Client::new(policies, name, options, seen(&core), epochs);
+        let (client, plug) = Client::new(policies, name, options, seen(&core), offered);
+        plug.before.set(core.before());
         let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
         tokio::spawn(driver.run());
         client
@@ -84,14 +83,14 @@ impl Client {
         name: &str,
         options: &Options,
         view: View,
-        (before, offered): (Vec<PathBuf>, Offered),
+        offered: Offered,
     ) -> (Client, Plug) {
         let volume = policies.chain().volume();
         let hasher = policies.chain().hasher();
         let (queue, commands) = mpsc::unbounded_channel();
         let (view, views) = watch::channel(view);
         let (line, lines) = watch::channel(None);
-        let place: Arc<dyn Replica> = Arc::new(Place {
+        let place: Arc<dyn Replica> = Arc::new(ServerBlocks {
             name: name.to_owned(),
             lines: lines.clone(),
         });
@@ -104,9 +103,10 @@ impl Client {
             shown: Shown { view, line },
             hasher: hasher.clone(),
             offered: Arc::clone(&offered),
+            before: Before::default(),
         };
         let client = Client(Arc::new(Inner {
-            before,
+            before: plug.before.clone(),
             offered,
             volume,
             root: Fixed::new(volume, hasher.clone()).root,

@@ -48,12 +48,12 @@ fn closed(place: &str) -> StoreError {
 }
 
 /// The blocks that the server has. What it gives is verified by who reads.
-pub(super) struct Place {
+pub(super) struct ServerBlocks {
     pub(super) name: String,
     pub(super) lines: watch::Receiver<Option<Arc<dyn Stores>>>,
 }
 
-impl BlockStore for Place {
+impl BlockStore for ServerBlocks {
     fn place(&self) -> &str {
         &self.name
     }
@@ -69,7 +69,7 @@ impl BlockStore for Place {
     }
 }
 
-impl Replica for Place {
+impl Replica for ServerBlocks {
     /// A shared volume has a log, and no head.
     fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
         Box::pin(async {

@@ -52,6 +52,8 @@ impl Parts {
     /// Reads a home.
     pub(super) fn of(home: &Home, options: &Options) -> Result<Parts, ClientError> {
         let policies = home.policies()?;
+        // A list that cannot be read must not mean that there are no beacons.
+        home.beacons()?;
         let scheme = Signed::of(&policies, home.key()?, Arc::new(Random));
         let roles = policies.roles();
         let court = Court::new(home.directory(), &policies, home.signed_policies()?);
@@ -80,7 +82,9 @@ impl Parts {
         let epoch = self.court.epoch.number;
         let memory = home.memory(epoch);
         let shelf = Arc::clone(&self.shelf);
-        let ledger = match Start::read(&memory, home.volume(), epoch)? {
+        let start = Start::read(&memory, home.volume(), epoch)?;
+        let had_start = start.is_some();
+        let ledger = match start {
             None => {
                 let files = Files::new(&self.policies, shelf);
                 let files = files.map_err(|why| ClientError::Home(why.to_string()))?;
@@ -97,6 +101,10 @@ impl Parts {
         let opened = Disk::open(&memory, deadline, ledger)?;
         // Another process may have gone over while this one waited. Nothing is signed in an epoch that is closed.
         if home.policies()?.newest_epoch().number != epoch {
+            return Err(ClientError::GoneOver);
+        }
+        // Or it has begun with a checkpoint, and the ledger of this one begins with the first leaf.
+        if Start::is_in(&memory) != had_start {
             return Err(ClientError::GoneOver);
         }
         let before = home.earlier_memories(epoch);

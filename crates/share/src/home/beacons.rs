@@ -1,7 +1,10 @@
 //! The list of beacons in a home: one line each, `device milliseconds`.
 
+use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
-use std::time::Duration;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use state::private;
 use trust::key::PublicKey;
@@ -14,6 +17,9 @@ const BEACONS: &str = "beacons";
 const MAX_BYTES: u64 = 16 << 10;
 /// Most beacons of a home.
 const MAX_BEACONS: usize = 64;
+/// How long another process may keep the list, and how often it is looked at.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A device of which something new must come again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +64,7 @@ impl Home {
     /// # Errors
     /// [`HomeError`]; then the list is as before.
     pub fn set_beacon(&self, device: DeviceKey, within: Option<Duration>) -> Result<(), HomeError> {
+        let _alone = alone(&self.directory)?;
         let mut beacons = self.beacons()?;
         beacons.retain(|beacon| beacon.device != device);
         beacons.extend(within.map(|within| Beacon { device, within }));
@@ -69,5 +76,18 @@ impl Home {
         let text: String = beacons.iter().map(line).collect();
         private::replace(&path, text.as_bytes())?;
         Ok(())
+    }
+}
+
+/// Keeps other processes from changing the list, so that none takes the change of another one back.
+fn alone(home: &Path) -> Result<File, HomeError> {
+    let directory = File::open(home).map_err(|e| damaged(home, e))?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(directory),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(PAUSE),
+            Err(error) => return Err(damaged(home, error)),
+        }
     }
 }

@@ -17,8 +17,8 @@ use state::private;
 use trust::statement::Signed;
 
 use super::policies::{encode, verify};
-use super::{Home, HomeError, POLICIES, damaged, remove_unfinished};
-use crate::disk::{self, Closed};
+use super::{Home, HomeError, Idle, POLICIES, damaged, remove_unfinished};
+use crate::disk;
 
 /// In a memory of which nothing is to be given back any more.
 pub(crate) const GIVEN_BACK: &str = "given-back";
@@ -63,38 +63,8 @@ impl Home {
     /// # Errors
     /// [`HomeError`]; then the home is as before.
     pub fn follow(&self, policies: &[Signed], deadline: Instant) -> Result<Followed, HomeError> {
-        let new = verify(self.volume, policies)?;
-        loop {
-            let before = self.policies()?.newest_epoch().number;
-            // Nobody works in the old epoch until this one has ended.
-            let closed = Closed::open(&self.memory(before), deadline)?;
-            let known = self.signed_policies()?;
-            let now = self.policies()?.newest_epoch().number;
-            if now != before {
-                continue;
-            }
-            let mut both = known.iter().zip(policies);
-            if !both.all(|(one, other)| one.hash() == other.hash()) {
-                return Err(HomeError::OtherPolicies);
-            }
-            if policies.len() <= known.len() {
-                return Ok(Followed::Known);
-            }
-            let epoch = new.newest_epoch();
-            let followed = match epoch.number > now {
-                false => Followed::Rules,
-                true if !epoch.takes_over(closed.size()) => {
-                    let (size, start) = (closed.size(), epoch.start.size);
-                    return Err(HomeError::GivesUp { size, start });
-                }
-                true => {
-                    self.begin_memory(epoch.number)?;
-                    Followed::Epoch(epoch.number)
-                }
-            };
-            private::replace(&self.directory.join(POLICIES), &encode(policies))?;
-            return Ok(followed);
-        }
+        verify(self.volume, policies)?;
+        self.clone().idle(deadline)?.follow(policies)
     }
 
     /// Makes the memory of an epoch that this device has not entered.
@@ -110,5 +80,38 @@ impl Home {
         disk::create(&unfinished)?;
         fs::rename(&unfinished, &memory).map_err(|e| damaged(&memory, e))?;
         Ok(private::sync_parent(&memory)?)
+    }
+}
+
+impl Idle {
+    /// As [`Home::follow`]. Nobody works in the old epoch until this one has ended.
+    ///
+    /// # Errors
+    /// [`HomeError`]; then the home is as before.
+    pub fn follow(self, policies: &[Signed]) -> Result<Followed, HomeError> {
+        let home = self.home();
+        let new = verify(home.volume, policies)?;
+        let known = home.signed_policies()?;
+        let mut both = known.iter().zip(policies);
+        if !both.all(|(one, other)| one.hash() == other.hash()) {
+            return Err(HomeError::OtherPolicies);
+        }
+        if policies.len() <= known.len() {
+            return Ok(Followed::Known);
+        }
+        let (epoch, size) = (new.newest_epoch(), self.size());
+        let followed = match epoch.number > home.policies()?.newest_epoch().number {
+            false => Followed::Rules,
+            true if !epoch.takes_over(size) => {
+                let start = epoch.start.size;
+                return Err(HomeError::GivesUp { size, start });
+            }
+            true => {
+                home.begin_memory(epoch.number)?;
+                Followed::Epoch(epoch.number)
+            }
+        };
+        private::replace(&home.directory.join(POLICIES), &encode(policies))?;
+        Ok(followed)
     }
 }

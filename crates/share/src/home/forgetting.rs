@@ -1,4 +1,4 @@
-//! A home that is given up: this machine forgets its device.
+//! A home that no engine uses: what is done with one then. A home that is given up: this machine forgets its device.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -26,8 +26,14 @@ impl Home {
     /// # Errors
     /// [`HomeError`]: another process uses it until the deadline, or its memory cannot be read.
     pub fn idle(self, deadline: Instant) -> Result<Idle, HomeError> {
-        let epoch = self.policies()?.newest_epoch().number;
-        let closed = Closed::open(&self.memory(epoch), deadline)?;
+        let (epoch, closed) = loop {
+            let epoch = self.policies()?.newest_epoch().number;
+            let closed = Closed::open(&self.memory(epoch), deadline)?;
+            // Another process may have gone over to a later epoch while this one waited.
+            if self.policies()?.newest_epoch().number == epoch {
+                break (epoch, closed);
+            }
+        };
         let owes = !self.earlier_memories(epoch).is_empty();
         Ok(Idle {
             home: self,
@@ -61,6 +67,11 @@ impl Idle {
     /// The home.
     pub fn home(&self) -> &Home {
         &self.home
+    }
+
+    /// How many leaves of the log this device has.
+    pub fn size(&self) -> u64 {
+        self.closed.size()
     }
 
     /// How many entries this device has sent without knowing whether they have a place in the log.

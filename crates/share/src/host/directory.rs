@@ -96,7 +96,7 @@ impl Place {
         file.set_len(len)
             .and_then(|()| file.sync_all())
             .map_err(fail(RING))?;
-        let ring = FileDevice::open(&path).map_err(fail(RING))?;
+        let ring = open_ring(&path).map_err(fail(RING))?;
         Repository::open_or_create(dir.join(BLOCKS))?;
         found(&disk, &ring, volume, genesis, ring_bytes)?;
         drop(lock);
@@ -112,7 +112,7 @@ impl Place {
         }
         let disk = Local::new(dir);
         let lock = take_lock(&disk)?;
-        let ring = FileDevice::open(&dir.join(RING)).map_err(|e| io_error(&disk, RING, e))?;
+        let ring = open_ring(&dir.join(RING)).map_err(|e| io_error(&disk, RING, e))?;
         let repository = Repository::open(dir.join(BLOCKS))?;
         Place::of(Arc::new(disk), Arc::new(ring), repository, Some(lock))
     }
@@ -280,4 +280,24 @@ fn take_lock(disk: &dyn Disk) -> Result<Lock, HostError> {
         }
         std::thread::sleep(LOCK_PAUSE);
     }
+}
+
+/// Opens the temporary log, which has a lock too: such a process may give it up a moment later than the directory's.
+fn open_ring(path: &Path) -> io::Result<FileDevice> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match FileDevice::open(path) {
+            Err(error) if is_locked(&error) && Instant::now() < until => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn is_locked(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy
+    )
 }

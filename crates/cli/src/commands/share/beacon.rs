@@ -2,14 +2,15 @@
 
 use ::share::client::ClientError;
 use ::share::files::{Answer, Call};
+use ::share::home::Home;
 use serde_json::json;
 use trust::shared::device::DeviceKey;
 
-use crate::args::ShareBeacon;
+use crate::args::{DeviceName, ShareBeacon};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::members::Membership;
+use crate::sharing::members::{Member, Membership};
 use crate::sharing::session::{Shared, defect};
 use crate::units;
 
@@ -19,22 +20,26 @@ pub fn run(args: &ShareBeacon, config: &Config, output: &mut Output) -> Outcome<
     let home = shared.home().clone();
     let set = shared.run(async {
         let members = known_members(&shared).await?;
-        let member = members.device(&args.device)?;
-        if member.key == DeviceKey::from(home.device()) && !args.none {
+        let (member, key) = named(args, &home, &members)?;
+        if key == DeviceKey::from(home.device()) && !args.none {
             let error = "a device cannot be its own beacon";
             let hint = "name another device; it runs `bulla share run VOLUME --beacon INTERVAL --write FILE`";
             return Err(Failure::new(Kind::Usage, error).with_hint(hint));
         }
         let within = args.within.filter(|_| !args.none);
-        home.set_beacon(member.key, within)?;
+        home.set_beacon(key, within)?;
         shared.client().beacons_changed(shared.until()).await?;
-        Ok((member, within))
+        Ok((member, key, within))
     });
-    let (member, within) = shared.close(set, output)?;
+    let (member, key, within) = shared.close(set, output)?;
     if !output.json() {
-        let number = member.device.0;
-        output.raw(format!("device {number} of ").as_bytes())?;
-        output.name(member.user.as_bytes())?;
+        match &member {
+            Some(member) => {
+                output.raw(format!("device {} of ", member.device.0).as_bytes())?;
+                output.name(member.user.as_bytes())?;
+            }
+            None => output.raw(format!("the device {key}").as_bytes())?,
+        }
         let what = match within {
             Some(within) => format!(" must write every {}\n", units::span(within)),
             None => " may be silent\n".to_owned(),
@@ -44,10 +49,34 @@ pub fn run(args: &ShareBeacon, config: &Config, output: &mut Output) -> Outcome<
     Ok(Done::ok(fields(json!({
         "volume": home.volume().to_string(),
         "name": home.name(),
-        "device": member.device.0,
-        "key": member.key.to_string(),
+        "device": member.map(|member| member.device.0),
+        "key": key.to_string(),
         "within_ms": within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX)),
     }))))
+}
+
+/// The device that the user names, if it is a member, and its key. One that was removed can still be a beacon of this home,
+/// which nothing else ends.
+fn named(
+    args: &ShareBeacon,
+    home: &Home,
+    members: &Membership,
+) -> Outcome<(Option<Member>, DeviceKey)> {
+    if let (DeviceName::Key(key), true) = (&args.device, args.none) {
+        let key = DeviceKey::from(key);
+        if home.beacons()?.iter().any(|beacon| beacon.device == key) {
+            return Ok((members.with_key(&key), key));
+        }
+    }
+    let found = members.device(&args.device);
+    let member = found.map_err(|failure| match args.none {
+        true => failure.with_hint(
+            "a device that was removed is named by its key, which `bulla share status VOLUME` shows",
+        ),
+        false => failure,
+    })?;
+    let key = member.key;
+    Ok((Some(member), key))
 }
 
 /// The members, as far as this device knows them while a beacon is silent.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ::share::checkpoint::Posted;
 use ::share::client::{Signable, Status};
 use serde_json::json;
-use trust::key::SecretKey;
+use trust::key::{PublicKey, SecretKey};
 use trust::shared::checkpoint::Checkpoint;
 use trust::shared::genesis::Policies;
 
@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::session::Shared;
+use crate::units;
 
 /// Signs a checkpoint, or compares one.
 pub fn run(
@@ -38,7 +39,7 @@ pub fn run(
         Some(key) => Ok(key),
         None => shared.home().key().map_err(Failure::from),
     };
-    let made = key.and_then(|key| shared.run(sign(&shared, &key, patience)));
+    let made = key.and_then(|key| shared.run(sign(&shared, &key, args.anew, patience)));
     let name = shared.home().name().to_owned();
     let made = shared.close(made, output)?;
     tell(&made, &name, output)
@@ -53,15 +54,17 @@ struct Made {
     needed: u8,
     /// It was signed before.
     old: bool,
+    /// Proposals of others that this device's log does not come to.
+    wrong: Vec<Failure>,
 }
 
 fn tell(made: &Made, name: &str, output: &mut Output) -> Outcome<Done> {
     let (by, needed) = (made.by, made.needed);
+    for wrong in &made.wrong {
+        output.warn(&wrong.error);
+    }
     if !output.json() {
-        output.line(&format!(
-            "checkpoint  the first {} entries and marks",
-            made.size
-        ))?;
+        output.line(&format!("checkpoint  {}", units::first(made.size)))?;
         output.line(&format!("signed by   {by} of {needed}"))?;
         if by < usize::from(needed) {
             output.note(&format!(
@@ -81,6 +84,7 @@ fn tell(made: &Made, name: &str, output: &mut Output) -> Outcome<Done> {
         "needed": needed,
         "whole": by >= usize::from(needed),
         "new": !made.old,
+        "wrong": made.wrong.len(),
     }))))
 }
 
@@ -111,7 +115,9 @@ async fn known(shared: &Shared) -> Outcome<Vec<Known>> {
     Ok(known)
 }
 
-async fn sign(shared: &Shared, key: &SecretKey, patience: Duration) -> Outcome<Made> {
+/// Signs what another checkpointer has proposed, the newest that is right. Proposes the log as it is if there is no
+/// proposal, or `anew` if there are only wrong ones.
+async fn sign(shared: &Shared, key: &SecretKey, anew: bool, patience: Duration) -> Outcome<Made> {
     let client = shared.client();
     let policies = client.policies();
     may_sign(policies, key)?;
@@ -120,11 +126,24 @@ async fn sign(shared: &Shared, key: &SecretKey, patience: Duration) -> Outcome<M
     let is_whole = |known: &&Known| known.by >= usize::from(needed);
     let whole = known.iter().find(is_whole);
     let newest = whole.map_or(0, |known| known.checkpoint.log.size);
-    let proposed = known
-        .iter()
-        .find(|known| known.checkpoint.log.size > newest && !is_whole(known));
-    if let Some(proposed) = proposed {
-        return second(shared, proposed, key, patience).await;
+    let waits = |known: &&Known| known.checkpoint.log.size > newest && !is_whole(known);
+    let (mut wrong, mut own) = (Vec::new(), None);
+    for proposed in known.iter().filter(waits) {
+        if proposed.posted.signers(policies).contains(&key.public()) {
+            own = own.or(Some(proposed));
+            continue;
+        }
+        match second(shared, proposed, key, patience).await {
+            // It stays at the server. Another checkpointer's must not be kept up by it.
+            Err(failure) if failure.kind == Kind::OtherState => wrong.push(failure),
+            Err(failure) => return Err(failure),
+            Ok(made) => return Ok(Made { wrong, ..made }),
+        }
+    }
+    match (wrong.first(), own) {
+        (Some(first), _) if !anew => return Err(first.clone()),
+        (None, Some(own)) if !anew => return Ok(signed(own, needed, 0)),
+        _ => {}
     }
     let note = match client.signable(None, shared.until()).await? {
         Signable::Yes(note) => *note,
@@ -144,7 +163,20 @@ async fn sign(shared: &Shared, key: &SecretKey, patience: Duration) -> Outcome<M
         by: 1,
         needed,
         old: false,
+        wrong,
     })
+}
+
+/// A proposal, with so many new signatures.
+fn signed(proposed: &Known, needed: u8, new: usize) -> Made {
+    Made {
+        size: proposed.checkpoint.log.size,
+        rows: proposed.checkpoint.state.entries,
+        by: proposed.by.saturating_add(new),
+        needed,
+        old: new == 0,
+        wrong: Vec::new(),
+    }
 }
 
 /// Signs what another checkpointer has proposed, if this device's own log comes to the same.
@@ -156,17 +188,6 @@ async fn second(
 ) -> Outcome<Made> {
     let client = shared.client();
     let size = proposed.checkpoint.log.size;
-    let made = |by, old| Made {
-        size,
-        rows: proposed.checkpoint.state.entries,
-        by,
-        needed: client.policies().roles().checkpointers.needed(),
-        old,
-    };
-    let signers = proposed.posted.signers(client.policies());
-    if signers.contains(&key.public()) {
-        return Ok(made(proposed.by, true));
-    }
     has_replayed(shared, size).await?;
     let note = Some(proposed.posted.note);
     if let Signable::Silent(status) = client.signable(note, shared.until()).await? {
@@ -175,11 +196,12 @@ async fn second(
     let own = client
         .state_at(shared.home(), size, true, patience, |_| ())
         .await?;
-    is_same(&own, &proposed.checkpoint)?;
+    is_same(&own, proposed, client.policies())?;
     let mut posted = proposed.posted.clone();
     posted.signed.add(key);
     client.post_checkpoint(&posted, shared.until()).await?;
-    Ok(made(proposed.by.saturating_add(1), false))
+    let needed = client.policies().roles().checkpointers.needed();
+    Ok(signed(proposed, needed, 1))
 }
 
 fn may_sign(policies: &Policies, key: &SecretKey) -> Outcome<()> {
@@ -214,7 +236,8 @@ async fn has_replayed(shared: &Shared, size: u64) -> Outcome<()> {
     Err(Failure::new(Kind::NoEntry, error).with_hint(hint))
 }
 
-fn is_same(own: &Checkpoint, theirs: &Checkpoint) -> Outcome<()> {
+fn is_same(own: &Checkpoint, known: &Known, policies: &Policies) -> Outcome<()> {
+    let theirs = &known.checkpoint;
     let size = theirs.log.size;
     if own.log != theirs.log {
         let error = format!("the checkpoint of {size} is of another log than this device has seen");
@@ -223,8 +246,12 @@ fn is_same(own: &Checkpoint, theirs: &Checkpoint) -> Outcome<()> {
         return Err(Failure::new(Kind::OtherHistory, error).with_hint(hint));
     }
     if own.state != theirs.state {
-        let error =
-            format!("this device's log of {size} comes to something else than its checkpoint says");
+        let signers = known.posted.signers(policies);
+        let signers: Vec<String> = signers.iter().map(PublicKey::to_string).collect();
+        let error = format!(
+            "this device's log of {size} comes to something else than its checkpoint says, which {} signed",
+            signers.join(" and ")
+        );
         return Err(Failure::new(Kind::OtherState, error));
     }
     Ok(())
@@ -266,7 +293,7 @@ async fn check(shared: &Shared, patience: Duration) -> Outcome<Option<(u64, usiz
     let own = shared
         .client()
         .state_at(shared.home(), size, false, patience, |_| ());
-    is_same(&own.await?, &newest.checkpoint)?;
+    is_same(&own.await?, newest, shared.client().policies())?;
     Ok(Some((size, newest.by)))
 }
 
@@ -277,7 +304,8 @@ fn tell_checked(checked: Option<(u64, usize)>, output: &mut Output) -> Outcome<D
     };
     if !output.json() {
         output.line(&format!(
-            "the checkpoint of the first {size} entries and marks is what this device has replayed too"
+            "the checkpoint of {} is what this device has replayed too",
+            units::first(size)
         ))?;
     }
     Ok(Done::ok(fields(json!({"size": size, "signed_by": by}))))

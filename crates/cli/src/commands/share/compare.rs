@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::session::Shared;
+use crate::units;
 
 /// Prints the text, or compares one.
 pub fn run(args: &ShareCompare, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -61,14 +62,16 @@ fn compare(shared: Shared, text: &str, output: &mut Output) -> Outcome<Done> {
         Compared::Same { size } => {
             if !output.json() {
                 output.line(&format!(
-                    "the same log: both devices have seen the same first {size} entries and marks"
+                    "the same log: both devices have seen {}",
+                    units::first(size)
                 ))?;
             }
             Ok(Done::ok(fields(json!({"size": size}))))
         }
         Compared::Behind { size } => {
             let error = format!(
-                "the other device has seen {theirs} entries and marks, and this one only {size}"
+                "the other device has seen {}, and this one only {size}",
+                units::leaves(theirs)
             );
             Err(Failure::new(Kind::NotSeenYet, error))
         }

@@ -38,9 +38,11 @@ pub fn run(
     // Made first, so that the owner does not type a passphrase in vain.
     let mut file = create(&args.out)?;
     let made = (|| {
-        let owner = key::load(&args.owner_key, &args.passphrase, global.no_input)?;
+        let owners = args.owner_key.iter();
+        let owners = owners.map(|path| key::load(path, &args.passphrase, global.no_input));
+        let owners = owners.collect::<Outcome<Vec<_>>>()?;
         let device = sharing::new_device()?;
-        let (volume, signed) = Terms::of(args).sign(&owner, device.public())?;
+        let (volume, signed) = Terms::of(args).sign(&owners, device.public())?;
         write(&mut file, &args.out, &signed)?;
         let home = NewHome {
             volume,
@@ -112,6 +114,7 @@ struct Terms<'a> {
     patience: Duration,
     checkpointers: &'a [Checkpointer],
     checkpoints_need: Option<u8>,
+    owners_need: Option<u8>,
 }
 
 impl Terms<'_> {
@@ -127,7 +130,21 @@ impl Terms<'_> {
             patience: args.patience.unwrap_or(PATIENCE),
             checkpointers: &args.checkpointer,
             checkpoints_need: args.checkpoints_need,
+            owners_need: args.owners_need,
         }
+    }
+
+    /// The keys that sign the rules.
+    fn owners(&self, owners: &[SecretKey]) -> Outcome<Roles> {
+        let keys: Vec<PublicKey> = owners.iter().map(SecretKey::public).collect();
+        let Some(first) = keys.first() else {
+            return Err(Failure::new(Kind::Usage, "a volume has an owner"));
+        };
+        let all = u8::try_from(keys.len()).unwrap_or(u8::MAX);
+        let roles = Roles::single(*first);
+        let owners = Threshold::new(self.owners_need.unwrap_or(all), keys)
+            .map_err(|why| Failure::of(Kind::Usage, "these cannot be the owners", &why))?;
+        Ok(Roles { owners, ..roles })
     }
 
     /// The keys that sign checkpoints.
@@ -145,15 +162,14 @@ impl Terms<'_> {
             .map_err(|why| Failure::of(Kind::Usage, "these cannot be the checkpointers", &why))
     }
 
-    /// The policy, signed by the owner, and the id of its volume.
-    fn sign(&self, owner: &SecretKey, device: PublicKey) -> Outcome<(VolumeId, Signed)> {
+    /// The policy, signed by the owners, and the id of its volume.
+    fn sign(&self, owners: &[SecretKey], device: PublicKey) -> Outcome<(VolumeId, Signed)> {
         let patience_ms = u32::try_from(self.patience.as_millis()).unwrap_or(u32::MAX);
         if !(1..=MAX_PATIENCE_MS).contains(&patience_ms) {
             let error = "--patience is at least a millisecond and at most an hour";
             return Err(Failure::new(Kind::Usage, error));
         }
-        let roles = Roles::single(owner.public());
-        let policy = Genesis::new(self.name, random()?, random()?, roles)
+        let policy = Genesis::new(self.name, random()?, random()?, self.owners(owners)?)
             .map_err(|why| Failure::of(Kind::Usage, "no volume can have these terms", &why))?;
         let shared = SharedRoles {
             orderer: self.orderer,
@@ -168,7 +184,8 @@ impl Terms<'_> {
         };
         let statement = genesis::genesis(&policy, &shared);
         let volume = VolumeId::from_bytes(statement.hash());
-        Ok((volume, statement.sign(&[owner])))
+        let owners: Vec<&SecretKey> = owners.iter().collect();
+        Ok((volume, statement.sign(&owners)))
     }
 }
 
@@ -192,7 +209,28 @@ mod tests {
             patience: Duration::from_secs(7),
             checkpointers: &[],
             checkpoints_need: None,
+            owners_need: None,
         }
+    }
+
+    #[test]
+    fn all_owners_must_sign_unless_the_founder_says_how_many() {
+        let role = |owners: &[SecretKey], owners_need| {
+            let terms = Terms {
+                owners_need,
+                ..terms()
+            };
+            let (volume, signed) = terms.sign(owners, key(3).public()).ok()?;
+            let policies = Policies::begin(volume, &signed, &mut Signatures::default()).unwrap();
+            let owners = &policies.chain().newest().roles().owners;
+            Some((owners.needed(), owners.keys().len()))
+        };
+        assert_eq!(role(&[key(1)], None), Some((1, 1)));
+        assert_eq!(role(&[key(9), key(1)], None), Some((2, 2)));
+        assert_eq!(role(&[key(9), key(1)], Some(1)), Some((1, 2)));
+        assert_eq!(role(&[key(9), key(1)], Some(3)), None);
+        assert_eq!(role(&[key(1), key(1)], None), None, "one key twice");
+        assert_eq!(role(&[], None), None);
     }
 
     #[test]
@@ -204,7 +242,7 @@ mod tests {
                 checkpoints_need,
                 ..terms()
             };
-            let (volume, signed) = terms.sign(&key(1), key(3).public()).ok()?;
+            let (volume, signed) = terms.sign(&[key(1)], key(3).public()).ok()?;
             let policies = Policies::begin(volume, &signed, &mut Signatures::default()).unwrap();
             let role = &policies.roles().checkpointers;
             Some((role.needed(), role.keys().len()))
@@ -219,7 +257,7 @@ mod tests {
 
     #[test]
     fn genesis_policy_says_what_the_founder_chose() {
-        let (volume, signed) = terms().sign(&key(1), key(3).public()).unwrap();
+        let (volume, signed) = terms().sign(&[key(1)], key(3).public()).unwrap();
         let policies = Policies::begin(volume, &signed, &mut Signatures::default()).unwrap();
         let roles = policies.roles();
         assert_eq!(roles.orderer, key(2).public());
@@ -228,7 +266,7 @@ mod tests {
         assert_eq!(policies.founder().device, key(3).public());
         let owners = policies.chain().newest().roles().owners.keys().to_vec();
         assert_eq!(owners, [key(1).public()]);
-        let (other, _) = terms().sign(&key(1), key(3).public()).unwrap();
+        let (other, _) = terms().sign(&[key(1)], key(3).public()).unwrap();
         assert_ne!(volume, other, "the same terms make another volume");
     }
 
@@ -246,7 +284,7 @@ mod tests {
                 patience,
                 ..terms()
             };
-            let refused = terms.sign(&key(1), key(3).public()).unwrap_err();
+            let refused = terms.sign(&[key(1)], key(3).public()).unwrap_err();
             assert_eq!(refused.kind, Kind::Usage);
         }
     }

@@ -18,9 +18,9 @@ use crate::args::ShareJoin;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::session;
 use crate::sharing::session::Shared;
 use crate::sharing::{self, random};
+use crate::{session, units};
 
 /// Longest line that is read.
 const MAX_LINE_BYTES: u64 = 4096;
@@ -161,7 +161,8 @@ fn enter(
         output.raw(b"\n")?;
         if let Some(size) = began {
             output.line(&format!(
-                "begins    with a checkpoint of {size} entries and marks"
+                "begins    with a checkpoint of {}",
+                units::leaves(size)
             ))?;
         }
     }

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 use trust::shared::decision::{Decision, Label, Role};
+use trust::shared::device::DeviceKey;
 use trust::shared::principal::Principal;
 
 use crate::args::{
@@ -44,6 +45,12 @@ pub fn remove_device(args: &ShareDevice, config: &Config, output: &mut Output) -
     let named = (args.volume.as_str(), &args.waiting);
     decide(config, output, named, async |shared, members| {
         let member = members.device(&args.device)?;
+        if member.key == DeviceKey::from(shared.home().device()) {
+            let error = format!("device {} is this device", member.device.0);
+            let hint = "an administrator removes it with another device. `bulla share forget VOLUME` removes its key and its \
+                        memory from this machine";
+            return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+        }
         let decision = Decision::RemoveDevice {
             device: member.device,
         };
@@ -155,6 +162,11 @@ pub fn revoke(args: &ShareRevoke, config: &Config, output: &mut Output) -> Outco
     decide(config, output, named, async |shared, members| {
         let (group, user) = (members.group(&args.group)?, members.user(&args.user)?);
         let about = || format!("{} in {}", args.user.as_str(), args.group.as_str());
+        if members.role(group, user).is_none() {
+            let error = format!("{}: no such role", about());
+            let hint = "`bulla share group list VOLUME` shows the roles";
+            return Err(Failure::new(Kind::NoMember, error).with_hint(hint));
+        }
         let decision = Decision::Revoke { group, user };
         shared.decide(decision, &about).await?;
         Ok(json!({"group": args.group.as_str(), "user": args.user.as_str()}))
@@ -168,7 +180,7 @@ fn members(
     output: &mut Output,
 ) -> Outcome<(Membership, String)> {
     let shared = Shared::open(config, &args.volume, &args.waiting)?;
-    let own = trust::shared::device::DeviceKey::from(shared.home().device()).to_string();
+    let own = DeviceKey::from(shared.home().device()).to_string();
     let members = shared.run(shared.members());
     Ok((shared.close(members, output)?, own))
 }
@@ -225,9 +237,10 @@ pub fn users(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcom
                 .map(|(group, role)| format!("{role} in {group}"));
             let roles: Vec<String> = roles.collect();
             output.name(name.as_bytes())?;
-            let devices = match numbers.is_empty() {
-                true => "no device".to_owned(),
-                false => format!("devices {}", numbers.join(", ")),
+            let devices = match numbers.as_slice() {
+                [] => "no device".to_owned(),
+                [one] => format!("device {one}"),
+                several => format!("devices {}", several.join(", ")),
             };
             output.raw(b"  ")?;
             output.name(format!("{devices}; {}", roles.join(", ")).as_bytes())?;

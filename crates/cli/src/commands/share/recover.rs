@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ::share::client::{Client, Options, Status};
+use ::share::client::{Client, ClientError, Options, Status};
 use ::share::files::{Answer, Call};
 use ::share::home::{self, Followed, Home};
 use serde_json::json;
@@ -26,9 +26,9 @@ use crate::commands::key;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::session;
 use crate::sharing::session::Shared;
 use crate::sharing::{self, recovery};
+use crate::{session, units};
 
 /// How long the command waits for what the server has and this device has not seen.
 const FRESH: Duration = Duration::from_secs(3);
@@ -64,25 +64,30 @@ pub fn recover(
     let texts = args.seen.iter().map(|path| compare::read(path));
     let texts = texts.collect::<Outcome<Vec<_>>>()?;
     // Made first, so that the owner does not type a passphrase in vain.
-    let mut file = create(&args.out)?;
+    let mut file = create(args, &signed)?;
     let signing = || {
         let known = look(args, config, &home, &policies, &texts)?;
         tell(&known, output)?;
         let keys = args.owner_key.iter();
         let keys = keys.map(|path| key::load(path, &args.passphrase, global.no_input));
         let keys = keys.collect::<Outcome<Vec<_>>>()?;
+        // What is signed must not be signed again. So nothing is, unless this device can go over.
+        let idle = home.clone().idle(deadline(config, &args.waiting)?)?;
         let rules = sign(args, &policies, signed, &known.start, &keys)?;
+        if idle.home().signed_policies()?.len() >= rules.len() {
+            return Err(ClientError::GoneOver.into());
+        }
         write(&mut file, &args.out, &rules)?;
-        Ok((known, rules))
+        Ok((known, rules, idle))
     };
     let made: Outcome<_> = signing();
-    let (known, rules) = made.inspect_err(|_| drop(std::fs::remove_file(&args.out)))?;
-    let epoch = go_over(
-        home,
-        &rules,
-        args.server.as_ref(),
-        deadline(config, &args.waiting)?,
-    )?;
+    let (known, rules, idle) = made.inspect_err(|_| drop(std::fs::remove_file(&args.out)))?;
+    let gone_over = idle.follow(&rules).map_err(Failure::from);
+    let gone_over = gone_over.and_then(|epoch| {
+        set_server(home, args.server.as_ref())?;
+        Ok(epoch)
+    });
+    let epoch = gone_over.map_err(|failure| failure.with_hint(signed_already(args)))?;
     next(args, &known, output);
     Ok(Done::ok(fields(json!({
         "epoch": match epoch {
@@ -170,8 +175,8 @@ fn tell(known: &Known, output: &mut Output) -> Outcome<()> {
         return Ok(());
     }
     output.line(&format!(
-        "seen      {} entries and marks",
-        known.status.log.size
+        "seen      {}",
+        units::leaves(known.status.log.size)
     ))?;
     output.line(&format!(
         "agreed    the first {} by all devices",
@@ -231,9 +236,31 @@ fn sign(
     Ok(signed)
 }
 
-fn create(path: &Path) -> Outcome<File> {
+/// Creates the file for the rules. An earlier run may have signed some, and been ended before this device went over.
+fn create(args: &ShareRecover, known: &[Signed]) -> Outcome<File> {
+    let path = &args.out;
     let made = OpenOptions::new().write(true).create_new(true).open(path);
-    made.map_err(|e| Failure::io(format!("cannot create {}", path.display()), &e))
+    made.map_err(|e| {
+        let failure = Failure::io(format!("cannot create {}", path.display()), &e);
+        let there = std::fs::metadata(path).is_ok_and(|it| it.is_file());
+        let rules = there.then(|| recovery::read(path)).and_then(Result::ok);
+        let continues = |rules: &Vec<Signed>| {
+            let mut both = known.iter().zip(rules);
+            rules.len() > known.len() && both.all(|(one, other)| one.hash() == other.hash())
+        };
+        match rules.filter(continues) {
+            Some(_) => failure.with_hint(signed_already(args)),
+            None => failure,
+        }
+    })
+}
+
+fn signed_already(args: &ShareRecover) -> String {
+    let (rules, volume) = (args.out.display(), &args.volume);
+    format!(
+        "{rules} has the next rules of the volume, signed: sign no others. This device goes over with: bulla share follow \
+         {volume} {rules}"
+    )
 }
 
 fn write(file: &mut File, path: &Path, rules: &[Signed]) -> Outcome<()> {
@@ -245,16 +272,21 @@ fn write(file: &mut File, path: &Path, rules: &[Signed]) -> Outcome<()> {
 }
 
 fn go_over(
-    mut home: Home,
+    home: Home,
     rules: &[Signed],
     server: Option<&wire::shared::ServerAddress>,
     until: Instant,
 ) -> Outcome<Followed> {
     let followed = home.follow(rules, until)?;
-    if let Some(server) = server {
-        home.set_server(&server.to_string())?;
-    }
+    set_server(home, server)?;
     Ok(followed)
+}
+
+fn set_server(mut home: Home, server: Option<&wire::shared::ServerAddress>) -> Outcome<()> {
+    match server {
+        Some(server) => Ok(home.set_server(&server.to_string())?),
+        None => Ok(()),
+    }
 }
 
 /// Says what everybody does next.

@@ -151,7 +151,13 @@ async fn watch(running: &[Running], seen: &Mutex<Vec<Seen>>) -> Failure {
         let status = told(running);
         if status != before {
             notify::status(&status);
-            tracing::info!(%status, "shared volumes");
+            match running
+                .iter()
+                .all(|volume| is_well(&volume.client().view()))
+            {
+                true => tracing::info!(%status, "shared volumes"),
+                false => tracing::warn!(%status, "shared volumes"),
+            }
             before = status;
         }
         let stopped: Option<Vec<Stopped>> = running.iter().map(Running::stopped).collect();
@@ -224,6 +230,11 @@ fn told(running: &[Running]) -> String {
         format!("{}: {state}", volume.home.name())
     });
     each.collect::<Vec<String>>().join("; ")
+}
+
+/// Whether there is nothing that a person should look at.
+fn is_well(view: &View) -> bool {
+    !matches!(view.phase, Phase::Stopped(_)) && !matches!(view.connection, Connection::Offline(_))
 }
 
 fn state(view: &View) -> String {

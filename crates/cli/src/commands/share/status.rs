@@ -52,7 +52,7 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         output.line(&format!("server    {}", home.server()))?;
         output.line(&format!("state     {}{why}", state.words()))?;
         output.line(&format!("as of     {seen}"))?;
-        output.line(&format!("log       {} entries and marks", status.log.size))?;
+        output.line(&format!("log       {}", units::leaves(status.log.size)))?;
         if let Some(process) = process {
             output.line(&format!("engine    process {process}"))?;
         }

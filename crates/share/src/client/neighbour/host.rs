@@ -24,7 +24,7 @@ use super::socket::{self, Owner, greet, read_frame, write_frame};
 use crate::client::local::{
     Asked, MAX_ASKED_BYTES, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES, PROTOCOL, RECORDS_BYTES, Told,
 };
-use crate::client::place::Place;
+use crate::client::place::ServerBlocks;
 use crate::client::{Client, ClientError, Inner};
 
 /// Most programs that are connected at a time.
@@ -320,7 +320,7 @@ async fn work(
         return;
     };
     let until = Instant::now() + AT_LAST;
-    let place = Place {
+    let place = ServerBlocks {
         name: client.0.sink.name.to_string(),
         lines: client.0.sink.lines.clone(),
     };

@@ -5,6 +5,7 @@ use trust::Hasher;
 
 use crate::client::driver::{Command, Shown};
 use crate::client::link::Offered;
+use crate::client::lost::Before;
 
 /// The ends.
 pub(in crate::client) struct Plug {
@@ -15,4 +16,6 @@ pub(in crate::client) struct Plug {
     pub(in crate::client) hasher: Hasher,
     /// Policies that the server has shown.
     pub(in crate::client) offered: Offered,
+    /// Memories of which this process is to give something back.
+    pub(in crate::client) before: Before,
 }

@@ -16,6 +16,7 @@ use crate::client::connection::Dial;
 use crate::client::core::Core;
 use crate::client::driver::{Command, Driver};
 use crate::client::link::Offered;
+use crate::client::lost::Before;
 use crate::client::start::{Parts, seen, server};
 use crate::client::status::Phase;
 use crate::client::{ClientError, Inner, Options, Stopped};
@@ -40,6 +41,14 @@ pub(in crate::client) enum Seat {
 }
 
 impl Seat {
+    /// The process that has the engine gives back what a fork has taken. That may change as long as the client lives.
+    pub(in crate::client) fn owes(&self, before: &Before) {
+        before.set(match self {
+            Seat::Own { core, .. } => core.before(),
+            Seat::Guest(_) => &[],
+        });
+    }
+
     /// Lets other programs use the engine, if this process has it.
     pub(in crate::client) fn lend(
         &self,
@@ -142,6 +151,7 @@ pub(in crate::client) async fn keep(
             }
         };
         seat = next;
+        seat.owes(&plug.before);
         seat.lend(&home, &client, &hosting);
     }
 }

@@ -131,3 +131,35 @@ async fn new_start_of_the_beacon_is_no_sign_of_it() {
     let elapsed = since.elapsed();
     assert!(age(&one).await >= signed + elapsed);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_list_of_beacons_is_an_error_and_not_an_empty_list() {
+    let lab = Lab::new();
+    let home = lab.home(1);
+    let options = Options::default();
+    assert!(Parts::of(&home, &options).is_ok());
+    std::fs::write(home.directory().join("beacons"), "key1 soon\n").unwrap();
+    let Err(ClientError::Home(why)) = Parts::of(&home, &options) else {
+        panic!("it begins without its beacons");
+    };
+    assert!(why.contains("beacons"), "{why}");
+}
+
+#[test]
+fn programs_that_change_the_list_of_beacons_keep_what_others_wrote() {
+    let lab = Lab::new();
+    let home = lab.home(1);
+    std::thread::scope(|scope| {
+        for program in 0..4 {
+            let home = &home;
+            scope.spawn(move || {
+                for number in 0..16 {
+                    let device = DeviceKey::from(&key(program * 16 + number).public());
+                    home.set_beacon(device, Some(Duration::from_secs(7)))
+                        .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(home.beacons().unwrap().len(), 64);
+}

@@ -8,6 +8,7 @@ use super::*;
 use crate::checkpoint::Posted;
 use crate::client::begin::begin_over;
 use crate::client::{Begun, Compared, Signable, Stopped};
+use crate::disk::Closed;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -403,4 +404,37 @@ async fn device_that_has_lost_its_start_does_not_run() {
     std::fs::write(first.directory().join("start"), &whole).unwrap();
     let parts = Parts::of(&first, &Options::default()).unwrap();
     assert!(parts.open(&first, soon()).is_err());
+}
+
+/// `bulla ls` in another window while `bulla share join` still fetches the checkpoint.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn program_that_waited_for_the_start_of_a_home_begins_with_it() {
+    let lab = Lab::checkpointed(2, &[1, 2]);
+    let (one, _two) = pair(&lab).await;
+    let size = lab.checkpoint(1, &one, &[1, 2]).await.log.size;
+    lab.admit(&one, 3).await;
+    lab.begin(3, None).await.unwrap();
+    let home = lab.home(3);
+    let (memory, start) = (home.memory(0), home.memory(0).join("start"));
+    let bytes = std::fs::read(&start).unwrap();
+    std::fs::remove_file(&start).unwrap();
+    let beginning = Closed::open(&memory, soon()).unwrap();
+    let opening = std::thread::spawn({
+        let home = home.clone();
+        move || {
+            let parts = Parts::of(&home, &Options::default()).unwrap();
+            let opened = parts.open(&home, soon());
+            opened.map(|core| core.engine().ledger().size())
+        }
+    });
+    // It waits for the files.
+    std::thread::sleep(Duration::from_millis(500));
+    std::fs::write(&start, bytes).unwrap();
+    drop(beginning);
+    match opening.join().unwrap() {
+        Err(ClientError::GoneOver) => {}
+        opened => assert_eq!(opened.unwrap(), size),
+    }
+    let three = running(&lab, 3).await;
+    assert_eq!(read(&three, "c").await, "c");
 }

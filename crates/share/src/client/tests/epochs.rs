@@ -4,6 +4,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use store::BlockSink;
+use trust::Kind;
+use trust::frame::Packer;
 use trust::policy::Successor;
 use trust::shared::entry::Prefix;
 use trust::shared::evidence::{Convicted, verify};
@@ -11,6 +14,7 @@ use trust::shared::genesis::{self, Policies};
 use trust::shared::mark::{MarkTree, Nonce};
 use trust::shared::note::Note;
 use trust::signatures::Signatures;
+use trust::tree::array::ArrayRoot;
 
 use super::*;
 use crate::client::{Phase, Stopped};
@@ -350,4 +354,133 @@ async fn long_body_of_an_own_entry_is_kept() {
         names(&client).await,
         ["link (conflict device 0 2023-11-14)"]
     );
+}
+
+/// A server that does not answer has not lost anything. What it gives later comes back later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn file_whose_content_does_not_come_now_comes_back_later() {
+    let lab = Lab::new();
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    let start = client.status(soon()).await.unwrap().log;
+    let content = Bytes::from(vec![7; 100_000]);
+    let handle = client.hasher().name(Kind::Data, &content);
+    let frame = Packer::new().pack(Kind::Data, &content).unwrap();
+    let record = trust::Record { handle, frame };
+    client.sink().put(&[record]).await.unwrap();
+    let content = Content::Regular(FileContent::Array(ArrayRoot {
+        len: 100_000,
+        height: 0,
+        top: *handle.as_bytes(),
+    }));
+    let long = Call::Create {
+        place: place(&client, "long"),
+        number: client.new_number().unwrap(),
+        inode: Box::new(Inode::new(0o644, inode("").mtime, content)),
+        owner: None,
+        replace: false,
+    };
+    done(client.call(long, soon()).await);
+    done(
+        client
+            .call(create(&client, "short", "is here"), soon())
+            .await,
+    );
+    client.close(soon()).await.unwrap();
+    let rules = lab.rules(start, true);
+    lab.renew(&rules).await;
+    follow(&lab, 1, &rules).unwrap();
+    let wire: Arc<hosted::Wire> = Arc::default();
+    wire.no_blocks.store(true, Ordering::SeqCst);
+    let client = lab.client_through(1, &wire);
+    client.running(soon()).await.unwrap();
+    let late = client.give_back(Duration::from_secs(2)).await;
+    assert!(
+        matches!(late, Err(ClientError::Deadline { .. })),
+        "{late:?}"
+    );
+    assert!(client.owes());
+    let short = "short (conflict device 0 2023-11-14)";
+    wire.no_blocks.store(false, Ordering::SeqCst);
+    let given = client.give_back(PATIENCE).await.unwrap();
+    assert_eq!(
+        (given.copies.len(), given.lacking.len()),
+        (2, 0),
+        "{given:?}"
+    );
+    let long = "long (conflict device 0 2023-11-14)";
+    assert_eq!(names(&client).await, [long, short]);
+    assert!(!client.owes());
+}
+
+const HOME: &str = "BULLA_TEST_GOES_OVER";
+
+/// The process that is killed in the test below.
+#[test]
+fn process_that_goes_over() {
+    let Ok(at) = std::env::var(HOME) else {
+        return;
+    };
+    let at = Path::new(&at);
+    let rules = crate::home::decode_rules(&std::fs::read(at.join("rules")).unwrap()).unwrap();
+    let home = Home::list(&at.join("machine 1")).unwrap().remove(0);
+    std::fs::write(at.join("begins"), "").unwrap();
+    home.follow(&rules, soon()).unwrap();
+}
+
+/// kill -9 at many moments of going over. The device is in one of the two epochs then, with what it had, and can go over
+/// again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_device_is_in_one_epoch_and_has_its_old_memory() {
+    let lab = Lab::new();
+    let start = written(&lab).await;
+    let rules = lab.rules(start, true);
+    let at = lab.dir.path();
+    std::fs::write(at.join("rules"), crate::home::encode_rules(&rules)).unwrap();
+    let (machine, kept) = (lab.machine(1), at.join("kept"));
+    copied(&machine, &kept);
+    let (mut old, mut new) = (0, 0);
+    for round in 0..60 {
+        std::fs::remove_dir_all(&machine).unwrap();
+        copied(&kept, &machine);
+        let begins = at.join("begins");
+        let _ = std::fs::remove_file(&begins);
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "client::tests::epochs::process_that_goes_over"])
+            .env(HOME, at)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        while !begins.exists() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        std::thread::sleep(Duration::from_micros(round * 250));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let home = lab.home(1);
+        let parts = Parts::of(&home, &Options::default()).unwrap();
+        let core = parts.open(&home, soon()).unwrap();
+        let size = core.engine().ledger().size();
+        drop(core);
+        match home.policies().unwrap().newest_epoch().number {
+            0 => {
+                assert!(size > start.size, "{round}: {size}");
+                old += 1;
+            }
+            _ => {
+                assert_eq!(size, 0, "{round}");
+                new += 1;
+            }
+        }
+        home.follow(&rules, soon()).unwrap();
+        assert_eq!(home.policies().unwrap().newest_epoch().number, 1);
+        assert_eq!(home.earlier_memories(1), [home.memory(0)]);
+        assert!(!home.memory(1).with_extension("new").exists());
+    }
+    assert!(old + new == 60 && old > 0, "{old} before, {new} after");
+}
+
+fn copied(from: &Path, to: &Path) {
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.arg("-a").args([from, to]).status().unwrap().success());
 }

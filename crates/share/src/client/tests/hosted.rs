@@ -58,6 +58,8 @@ pub struct Wire {
     /// Bodies are given with one byte changed.
     pub wrong_bodies: AtomicBool,
     pub wrong_blocks: Mutex<Option<WrongBlocks>>,
+    /// No blocks come, and the server does not say that it has none.
+    pub no_blocks: AtomicBool,
     /// Bodies that were asked for.
     pub bodies: AtomicU64,
     /// Connections that were made.
@@ -226,6 +228,9 @@ impl BlockStore for Blocks {
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
         Box::pin(async move {
             self.0.passes().map_err(failed)?;
+            if self.0.wire.no_blocks.load(Ordering::SeqCst) {
+                return Err(failed("no blocks"));
+            }
             let mut records = Vec::new();
             for handle in want {
                 records.extend(self.0.session.retrieve(handle).map_err(failed)?);

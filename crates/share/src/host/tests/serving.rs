@@ -1,6 +1,7 @@
 //! What devices get.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use trust::shared::device::DeviceKey;
 use trust::shared::mark::Marks;
@@ -335,4 +336,29 @@ fn session_that_did_not_open_is_turned_away_and_sessions_are_bounded() {
     assert!(matches!(full, Some(HostError::Turned(Turned::Busy))));
     drop(session);
     Device::connect(&core, 2).unwrap();
+}
+
+/// A process that the server before was starting has its lock for a moment.
+#[test]
+fn server_waits_a_moment_for_the_lock_of_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("host");
+    Host::create(&at, &genesis_policy().1, &orderer().public(), RING_BYTES).unwrap();
+    for name in ["lock", "log"] {
+        let file = std::fs::File::open(at.join(name)).unwrap();
+        file.lock().unwrap();
+        let freed = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(file);
+        });
+        drop(Host::open(&at, orderer(), HostOptions::default()).unwrap());
+        freed.join().unwrap();
+    }
+    let file = std::fs::File::open(at.join("lock")).unwrap();
+    file.lock().unwrap();
+    let refused = Host::open(&at, orderer(), HostOptions::default());
+    let Err(HostError::Disk(why)) = refused else {
+        panic!("two servers of one directory");
+    };
+    assert!(matches!(&*why, store::StoreError::Locked { .. }), "{why}");
 }
