@@ -56,18 +56,19 @@ impl<S: Scheme, R: Roll<S>> Ledger<S, R> {
         }
     }
 
-    /// Goes on after a log that is known by other means.
+    /// Goes on after a log that is known by other means. `begins` is [`Ledger::begins`].
     pub(crate) fn resume(
         log: S::Log,
         authors: Rows<S::Device, Author<S::Hash, S::Incarnation>>,
         volume: R,
+        begins: u64,
     ) -> Self {
         Ledger {
             log,
             authors,
             volume,
             note: None,
-            begins: 0,
+            begins,
         }
     }
 

@@ -21,6 +21,7 @@
 //! | [`prefixes`] | roots of the log's prefixes, with SHA-256 |
 //! | [`keys`] | keys of devices, ready to verify |
 //! | [`ledger`] | a verified prefix of the log, and what it says |
+//! | `snapshot` | what a device's floor comes to, for a restart |
 //! | [`engine`] | the client of one device |
 //! | [`orderer`] | the server, as a machine |
 //! | [`host`] | the server of a volume: the orderer and the block server over one directory |
@@ -47,4 +48,5 @@ pub mod rules;
 pub mod scheme;
 mod sealed;
 pub mod signed;
+mod snapshot;
 pub mod volume;

@@ -108,6 +108,13 @@ impl Recent {
         if self.frontier.push_hash(hash).is_err() {
             return;
         }
+        if self.leaves.len() == self.leaves.capacity() {
+            // Doubling would take twice the memory of a full window.
+            let room = (WINDOW + 2 * PAGE) as usize;
+            let room = room.saturating_sub(self.leaves.len()).max(1);
+            let more = (self.leaves.len() / 8).max(PAGE as usize);
+            self.leaves.reserve_exact(more.min(room));
+        }
         self.leaves.push_back(hash);
         if self.frontier.size().is_multiple_of(PAGE) {
             self.roots.push(self.frontier.root());

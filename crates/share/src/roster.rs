@@ -112,6 +112,11 @@ impl Roster {
         author.is_some_and(waits) || outline_of(entry).is_ok_and(|outline| outline.decides())
     }
 
+    /// As [`Roster::concerns`], of an entry that is read already.
+    pub(crate) fn is_concerned(&self, written: &Written, outline: &Outline) -> bool {
+        outline.decides() || self.members.waits(written.device)
+    }
+
     /// The parts of an entry that decide what it does. None: its author was never a member.
     pub(crate) fn written(&self, at: u64, entry: &Entry) -> Option<Written> {
         let entry = entry.signed().entry();

@@ -40,11 +40,22 @@ pub fn create_directory(path: &Path) -> Result<(), StateError> {
 /// # Errors
 /// [`StateError::Failed`]; the file has its old content or the new one.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    replace_with(path, |file| file.write_all(bytes))
+}
+
+/// As [`replace`], with what `content` writes.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_with(
+    path: &Path,
+    content: impl FnOnce(&mut File) -> std::io::Result<()>,
+) -> Result<(), StateError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let write = || -> std::io::Result<()> {
         let mut file = create_file(Path::new(&temporary))?;
-        file.write_all(bytes)?;
+        content(&mut file)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     };

@@ -99,6 +99,8 @@ pub struct Options {
     pub cache: Option<Arc<DiskCache>>,
     /// When the device folds unasked.
     pub folding: Folding,
+    /// Leaves after which the device writes a snapshot of its floor, so that a restart need not read those before.
+    pub snapshot_after: u64,
     /// Idle time until the device attests.
     pub attest_after: Duration,
     /// Deadlines and bounds of a connection.
@@ -113,6 +115,7 @@ impl Default for Options {
             cache_bytes: 64 << 20,
             cache: None,
             folding: Folding::default(),
+            snapshot_after: 1 << 17,
             attest_after: Duration::from_millis(Delays::default().attest_ms),
             link: LinkOptions::default(),
         }

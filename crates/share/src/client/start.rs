@@ -7,7 +7,7 @@ use trust::shared::genesis::Policies;
 use wire::shared::ServerAddress;
 
 use super::connection::Connection;
-use super::core::{Core, Folding};
+use super::core::{Core, Folding, Snapshots};
 use super::evidence::Court;
 use super::link::{Offered, Server};
 use super::status::{Phase, View};
@@ -22,6 +22,7 @@ use crate::prefixes::Recent;
 use crate::roster::Product;
 use crate::scheme::Signer;
 use crate::signed::{Signed, Source};
+use crate::snapshot;
 
 /// The system's randomness.
 struct Random;
@@ -46,6 +47,7 @@ pub(super) struct Parts {
     setup: Setup,
     delays: Delays,
     folding: Folding,
+    snapshots: Snapshots,
 }
 
 impl Parts {
@@ -67,6 +69,7 @@ impl Parts {
                 calls: options.calls.max(1).saturating_mul(2).saturating_add(1),
             },
             folding: options.folding,
+            snapshots: Snapshots::new(options.snapshot_after),
             delays: Delays {
                 attest_ms: u64::try_from(options.attest_after.as_millis()).unwrap_or(u64::MAX),
                 silence_ms: roles.patience_ms.into(),
@@ -98,7 +101,10 @@ impl Parts {
         };
         let me = self.scheme.me();
         let ledger = ledger.with_volume(|files| files.of(me));
-        let opened = Disk::open(&memory, deadline, ledger)?;
+        let resumed = snapshot::read(&memory, (home.volume(), epoch), &ledger);
+        let snapshot = resumed.as_ref().map(|resumed| resumed.span.len);
+        let opened = Disk::open(&memory, deadline, ledger, resumed)?;
+        self.snapshots.begin(&memory, snapshot);
         // Another process may have gone over while this one waited. Nothing is signed in an epoch that is closed.
         if home.policies()?.newest_epoch().number != epoch {
             return Err(ClientError::GoneOver);
@@ -113,7 +119,7 @@ impl Parts {
         Ok(Core::new(
             self.scheme,
             self.setup,
-            (self.delays, self.folding),
+            (self.delays, self.folding, self.snapshots),
             opened,
             self.shelf,
             (self.court, Timekeeper::open(&memory)),

@@ -8,7 +8,7 @@ use state::Journal;
 use trust::shared::device::DeviceKey;
 
 use super::item::{Item, Join};
-use super::leaves::Leaves;
+use super::leaves::{Leaves, Span};
 use super::{DiskError, JOURNAL, LEAVES, Read, damaged};
 use crate::roster::{OpsCodec, Product};
 use crate::scheme::{Leaf, Scheme};
@@ -33,8 +33,8 @@ pub fn own_entries(
         _ => {}
     };
     if let Some(base) = read.base {
-        let span = (base.first, base.leaves);
-        Leaves::open(&directory.join(LEAVES), span, base.bytes, &mut take)?;
+        let (known, all) = (Span::begin(base.first), (base.leaves, base.bytes));
+        Leaves::open(&directory.join(LEAVES), known, all, &mut take)?;
     }
     let mut sent = Vec::new();
     for item in read.items {

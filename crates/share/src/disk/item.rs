@@ -163,7 +163,7 @@ impl<C: Codec> Item<C> {
 }
 
 /// Appends a leaf, and the body that came with it.
-pub(super) fn encode_leaf<C: Codec>(leaf: &Leaf<Signed<C>>, e: &mut Encoder) {
+pub(crate) fn encode_leaf<C: Codec>(leaf: &Leaf<Signed<C>>, e: &mut Encoder) {
     match leaf {
         Leaf::Entry(entry) => {
             e.bytes(entry.signed().bytes());
@@ -178,7 +178,7 @@ pub(super) fn encode_leaf<C: Codec>(leaf: &Leaf<Signed<C>>, e: &mut Encoder) {
 
 /// Reads what [`encode_leaf`] wrote. Nothing of it is verified again. `own` makes bytes of the decoder last: a leaf that
 /// somebody keeps must not keep much more.
-pub(super) fn decode_leaf<C: Codec>(
+pub(crate) fn decode_leaf<C: Codec>(
     d: &mut Decoder<'_>,
     own: impl Fn(&[u8]) -> Bytes,
 ) -> Result<Leaf<Signed<C>>, Reject> {

@@ -29,10 +29,12 @@ use crate::signed::{Codec, Signed};
 /// What the file begins with.
 pub(super) const HEADER: &[u8; 16] = b"bulla-leaves-1\n\0";
 const HEAD_BYTES: usize = 12;
+/// A file is read in parts of this length.
+const READ_BYTES: usize = 256 << 10;
 const MAX_LEAF_BYTES: usize = MAX_ENTRY_BYTES + MAX_OPS_BYTES + 16;
 const CHECK: &str = "bulla 2026-11 leaves of a shared volume: check";
-/// The offset of each so many leaves is kept in memory.
-const STRIDE: u64 = 16;
+/// The offset of each so many leaves is kept in memory, and in a snapshot.
+const STRIDE: u64 = 64;
 const WHAT: &str = "file of leaves";
 
 /// Appends a leaf as it lies in the file.
@@ -130,58 +132,40 @@ impl Fault {
     }
 }
 
-/// The open file.
-#[derive(Debug)]
-pub(super) struct Leaves {
-    path: PathBuf,
-    file: File,
+/// Where leaves lie in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
     /// Position of the first leaf.
-    first: u64,
+    pub first: u64,
     /// Position after the last leaf.
-    len: u64,
-    /// Where they end.
-    end: u64,
-    /// Offsets of the first leaf, and of every `STRIDE`th after it.
-    index: Vec<u64>,
+    pub len: u64,
+    /// Where they end, bytes.
+    pub end: u64,
+    /// Offsets of the first leaf, and of every 64th after it.
+    pub index: Vec<u64>,
 }
 
-impl Leaves {
-    /// Opens the file, and gives its leaves from `first` up to the position `len`, which end at `end`, to `each`.
-    pub(super) fn open<C: Codec>(
-        path: &Path,
-        (first, len): (u64, u64),
-        end: u64,
-        mut each: impl FnMut(Leaf<Signed<C>>),
-    ) -> Result<Leaves, DiskError> {
-        let file = state::private::open_file(path)?;
-        let mut leaves = Leaves {
-            path: path.to_owned(),
+impl Span {
+    /// Before the first leaf.
+    pub(super) fn begin(first: u64) -> Span {
+        Span {
             first,
             len: first,
             end: HEADER.len() as u64,
             index: Vec::new(),
-            file,
+        }
+    }
+
+    /// Whether a file may have its leaves there.
+    pub(crate) fn is_possible(&self) -> bool {
+        let Some(leaves) = self.len.checked_sub(self.first) else {
+            return false;
         };
-        if end < leaves.end || len < first || (end == leaves.end) != (len == first) {
-            return Err(damaged(path, "the journal names a length that is none"));
-        }
-        let clone = leaves.file.try_clone().map_err(|e| damaged(path, e))?;
-        let mut source = BufReader::with_capacity(1 << 20, clone.take(end));
-        let mut header = [0; HEADER.len()];
-        let read = source.read_exact(&mut header);
-        read.map_err(|e| damaged(path, e))?;
-        if header != *HEADER {
-            return Err(damaged(path, "not a file of leaves"));
-        }
-        while leaves.len < len {
-            let (leaf, bytes) = next(&mut source, leaves.len).map_err(|e| e.of(path))?;
-            leaves.passed(bytes);
-            each(leaf);
-        }
-        if leaves.end != end {
-            return Err(damaged(path, "it has more than the journal names"));
-        }
-        Ok(leaves)
+        let begins = self.index.first().copied().unwrap_or(self.end);
+        self.index.len() as u64 == leaves.div_ceil(STRIDE)
+            && begins == HEADER.len() as u64
+            && self.index.is_sorted_by(|a, b| a < b)
+            && self.index.last().is_none_or(|last| *last < self.end)
     }
 
     fn passed(&mut self, bytes: u64) {
@@ -191,40 +175,102 @@ impl Leaves {
         self.len = self.len.saturating_add(1);
         self.end = self.end.saturating_add(bytes);
     }
+}
+
+/// The open file.
+#[derive(Debug)]
+pub(super) struct Leaves {
+    path: PathBuf,
+    file: File,
+    span: Span,
+}
+
+impl Leaves {
+    /// Opens the file, and gives its leaves from those on that are known, up to the position `len`, which end at `end`, to
+    /// `each`.
+    pub(super) fn open<C: Codec>(
+        path: &Path,
+        known: Span,
+        (len, end): (u64, u64),
+        mut each: impl FnMut(Leaf<Signed<C>>),
+    ) -> Result<Leaves, DiskError> {
+        let file = state::private::open_file(path)?;
+        let first = known.first;
+        let mut leaves = Leaves {
+            path: path.to_owned(),
+            span: known,
+            file,
+        };
+        let begin = HEADER.len() as u64;
+        if end < leaves.span.end || len < leaves.span.len || (end == begin) != (len == first) {
+            return Err(damaged(path, "the journal names a length that is none"));
+        }
+        let mut header = [0; HEADER.len()];
+        let read = leaves.file.read_exact_at(&mut header, 0);
+        read.map_err(|e| damaged(path, e))?;
+        if header != *HEADER {
+            return Err(damaged(path, "not a file of leaves"));
+        }
+        let length = leaves.file.metadata().map_err(|e| damaged(path, e))?.len();
+        if length < end {
+            return Err(damaged(path, "it is cut short"));
+        }
+        let source = At {
+            file: &leaves.file,
+            offset: leaves.span.end,
+        };
+        let ahead = end.saturating_sub(leaves.span.end);
+        let mut source = BufReader::with_capacity(READ_BYTES, source.take(ahead));
+        while leaves.span.len < len {
+            let (leaf, bytes) = next(&mut source, leaves.span.len).map_err(|e| e.of(path))?;
+            leaves.span.passed(bytes);
+            each(leaf);
+        }
+        drop(source);
+        if leaves.span.end != end {
+            return Err(damaged(path, "it has more than the journal names"));
+        }
+        Ok(leaves)
+    }
 
     /// Appends leaves, given as they lie in the file with the length of each, durably.
     pub(super) fn append(&mut self, bytes: &[u8], lengths: &[u32]) -> Result<(), DiskError> {
         let write = || -> io::Result<()> {
-            self.file.write_all_at(bytes, self.end)?;
-            let end = self.end.saturating_add(bytes.len() as u64);
+            self.file.write_all_at(bytes, self.span.end)?;
+            let end = self.span.end.saturating_add(bytes.len() as u64);
             self.file.set_len(end)?;
             self.file.sync_all()
         };
         write().map_err(|e| damaged(&self.path, e))?;
         for length in lengths {
-            self.passed(u64::from(*length));
+            self.span.passed(u64::from(*length));
         }
         Ok(())
     }
 
+    /// Where they lie.
+    pub(super) fn span(&self) -> &Span {
+        &self.span
+    }
+
     /// Position of the first leaf.
     pub(super) fn first(&self) -> u64 {
-        self.first
+        self.span.first
     }
 
     /// Position after the last leaf.
     pub(super) fn len(&self) -> u64 {
-        self.len
+        self.span.len
     }
 
     /// Where they end.
     pub(super) fn end(&self) -> u64 {
-        self.end
+        self.span.end
     }
 
     /// One leaf.
     pub(super) fn get<C: Codec>(&self, at: u64) -> Result<Option<Leaf<Signed<C>>>, DiskError> {
-        if at < self.first || at >= self.len {
+        if at < self.first() || at >= self.len() {
             return Ok(None);
         }
         let mut found = None;
@@ -239,10 +285,10 @@ impl Leaves {
         to: u64,
         mut each: impl FnMut(u64, Leaf<Signed<C>>),
     ) -> Result<(), DiskError> {
-        let behind = from.saturating_sub(self.first);
+        let behind = from.saturating_sub(self.first());
         let place = usize::try_from(behind / STRIDE).unwrap_or(usize::MAX);
-        let from = self.first.saturating_add(behind - behind % STRIDE);
-        let Some(offset) = self.index.get(place) else {
+        let from = self.first().saturating_add(behind - behind % STRIDE);
+        let Some(offset) = self.span.index.get(place) else {
             return Ok(());
         };
         let source = At {
@@ -250,7 +296,7 @@ impl Leaves {
             offset: *offset,
         };
         let mut source = BufReader::with_capacity(64 << 10, source);
-        for at in from..to.min(self.len) {
+        for at in from..to.min(self.len()) {
             let (leaf, _) = next(&mut source, at).map_err(|e| e.of(&self.path))?;
             each(at, leaf);
         }

@@ -11,6 +11,9 @@
 //! | the power fails | everything but the last second, and everything that was synced |
 //! | bytes are damaged or gone | an error; nothing is changed, and no device starts again from nothing |
 //!
+//! A start reads the leaves after a snapshot of the ledger ([`crate::snapshot`]), if there is one of this floor. Damage of
+//! leaves before it is found when somebody reads them.
+//!
 //! What is read here was verified before it was written, and is not verified again. Checksums and the root of the log
 //! detect accidents. They detect no forgery: who can write here has the device's key too.
 //!
@@ -41,12 +44,14 @@ use crate::signed::{Codec, Signed};
 use crate::volume::Volume;
 pub use closed::{Closed, own_entries};
 use item::{Base, Item, Join};
+pub(crate) use item::{decode_leaf, encode_leaf};
 use leaves::Leaves;
+pub use leaves::Span;
 
 pub(crate) const JOURNAL: &str = "journal";
 const LEAVES: &str = "leaves";
 /// Length of a journal that is replaced by a short one.
-const COMPACT_BYTES: u64 = 4 << 20;
+const COMPACT_BYTES: u64 = 2 << 20;
 /// Room for more leaves that are in the journal only, bytes: more than a leaf has.
 const TAIL_ROOM: usize = 128 << 10;
 /// How long the disk may take.
@@ -133,6 +138,17 @@ pub type Placed<C> = (u64, Leaf<Signed<C>>);
 /// The open files, and what they have.
 pub type Opened<C, V> = (Disk<C>, Durable<Signed<C>, V>);
 
+/// The ledger with which a floor begins, and what a snapshot says.
+type Begins<C, V> = (Ledger<Signed<C>, V>, Option<Resumed<C, V>>);
+
+/// What a snapshot says of the floor up to some leaf.
+pub struct Resumed<C: Codec, V: Volume<Signed<C>>> {
+    /// What a restart begins with after these leaves.
+    pub durable: Durable<Signed<C>, V>,
+    /// Where they lie.
+    pub span: Span,
+}
+
 /// What the journal holds, read from its beginning.
 struct Read<C: Codec> {
     base: Option<Base>,
@@ -161,9 +177,37 @@ impl<C: Codec> Read<C> {
     }
 }
 
+/// Reads the leaves after those that are known.
+fn read_leaves<C: Codec, V: Volume<Signed<C>>>(
+    path: &Path,
+    base: &Base,
+    mut durable: Durable<Signed<C>, V>,
+    known: Span,
+) -> Result<(Durable<Signed<C>, V>, Leaves), DiskError> {
+    let all = (base.leaves, base.bytes);
+    let leaves = Leaves::open(path, known, all, |leaf| durable.extend(&leaf))?;
+    if durable.ledger.point().root != base.root {
+        let why = "its leaves do not lead to the root that the journal names";
+        return Err(damaged(path, why));
+    }
+    Ok((durable, leaves))
+}
+
+/// Goes on where a snapshot ends. None: it is not of this floor, and all leaves must be read.
+fn resume<C: Codec, V: Volume<Signed<C>>>(
+    path: &Path,
+    base: &Base,
+    resumed: Resumed<C, V>,
+) -> Option<(Durable<Signed<C>, V>, Leaves)> {
+    let read = read_leaves(path, base, resumed.durable, resumed.span);
+    let failed = |error: &DiskError| tracing::warn!(%error, "the snapshot is not used");
+    read.inspect_err(failed).ok()
+}
+
 impl<C: Codec> Disk<C> {
     /// Opens the files, and extends `ledger`, which is that of an empty log or of the checkpoint with which the device
-    /// began, by what they have. Waits for another process that has them open, until the deadline.
+    /// began, by what they have. Waits for another process that has them open, until the deadline. Leaves that `resumed`
+    /// knows are not read, if it is of this floor.
     ///
     /// # Errors
     /// [`DiskError`]; then nothing was changed.
@@ -171,18 +215,19 @@ impl<C: Codec> Disk<C> {
         directory: &Path,
         deadline: Instant,
         ledger: Ledger<Signed<C>, V>,
+        resumed: Option<Resumed<C, V>>,
     ) -> Result<Opened<C, V>, DiskError>
     where
         V: Volume<Signed<C>>,
         V::Call: Keep,
     {
-        Disk::open_with(directory, deadline, ledger, COMPACT_BYTES)
+        Disk::open_with(directory, deadline, (ledger, resumed), COMPACT_BYTES)
     }
 
     fn open_with<V>(
         directory: &Path,
         deadline: Instant,
-        ledger: Ledger<Signed<C>, V>,
+        (ledger, resumed): Begins<C, V>,
         compact_bytes: u64,
     ) -> Result<Opened<C, V>, DiskError>
     where
@@ -217,14 +262,12 @@ impl<C: Codec> Disk<C> {
         if base.leaves > 0 && base.note.is_none() {
             return Err(damaged(&path, "no note names its leaves"));
         }
-        let mut durable = Durable::new(ledger);
-        let extend = |leaf: Leaf<Signed<C>>| durable.extend(&leaf);
-        let span = (first, base.leaves);
-        let leaves = Leaves::open(&directory.join(LEAVES), span, base.bytes, extend)?;
-        if durable.ledger.point().root != base.root {
-            let why = "its leaves do not lead to the root that the journal names";
-            return Err(damaged(&directory.join(LEAVES), why));
-        }
+        let place = directory.join(LEAVES);
+        let resumed = resumed.and_then(|resumed| resume(&place, &base, resumed));
+        let (mut durable, leaves) = match resumed {
+            Some(resumed) => resumed,
+            None => read_leaves(&place, &base, Durable::new(ledger), Span::begin(first))?,
+        };
         if let Some(note) = &base.note {
             durable.met(note);
         }
@@ -459,6 +502,23 @@ impl<C: Codec> Disk<C> {
             .compact_bytes
             .max(self.journal.len_bytes().saturating_mul(2));
         Ok(())
+    }
+
+    /// Moves all leaves to their file, durably. Gives where they lie. Who writes a snapshot calls this first: it must
+    /// never have more than the floor that a power cut leaves.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn settle(&mut self) -> Result<&Span, DiskError> {
+        if !self.lengths.is_empty() {
+            self.compact()?;
+        }
+        Ok(self.leaves.span())
+    }
+
+    /// Root of the log that the floor has.
+    pub fn root(&self) -> [u8; 32] {
+        self.root
     }
 
     /// A leaf of the floor, with the body that came with it.

@@ -179,7 +179,7 @@ fn soon() -> Instant {
 }
 
 fn open(at: &Path, compact: u64) -> Result<(Disk<OpsCodec>, Kept), DiskError> {
-    Disk::open_with(at, soon(), blank(), compact)
+    Disk::open_with(at, soon(), (blank(), None), compact)
 }
 
 /// An entry that was sent, and its calls.
@@ -417,7 +417,7 @@ fn second_process_waits_until_the_deadline_and_is_told_who_has_the_volume() {
     let home = new();
     let (disk, _) = open(home.path(), COMPACT_BYTES).unwrap();
     let until = Instant::now() + Duration::from_millis(80);
-    let error = Disk::<OpsCodec>::open(home.path(), until, blank())
+    let error = Disk::<OpsCodec>::open(home.path(), until, blank(), None)
         .err()
         .unwrap();
     assert!(

@@ -213,6 +213,9 @@ impl<S: Signer, V: Volume<S>> Hash for Durable<S, V> {
         for sent in &self.sent {
             (S::id(&sent.entry), &sent.calls).hash(state);
         }
+        for (author, _) in self.unverified.iter() {
+            author.hash(state);
+        }
     }
 }
 

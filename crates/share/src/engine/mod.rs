@@ -362,6 +362,21 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         &self.ledger
     }
 
+    /// Entries whose signatures nobody has verified yet.
+    pub(crate) fn unverified(&self) -> &Unverified<S> {
+        &self.unverified
+    }
+
+    /// What a snapshot keeps of this engine, if all that it has is journaled: the verified log, and entries that nobody
+    /// has verified.
+    pub fn snapshot(&self) -> Durable<S, V> {
+        Durable {
+            ledger: Arc::clone(&self.ledger),
+            sent: Vec::new(),
+            unverified: self.unverified.clone(),
+        }
+    }
+
     /// Size of the floor that a power cut leaves.
     pub fn kept(&self) -> u64 {
         self.kept

@@ -39,7 +39,7 @@ impl<S: Scheme> Unverified<S> {
     }
 
     /// The author, position and entry of each.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (S::Device, &(u64, S::Entry))> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (S::Device, &(u64, S::Entry))> {
         self.0.iter()
     }
 }

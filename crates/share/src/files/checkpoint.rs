@@ -46,6 +46,7 @@ impl Files {
             unfolded,
             own: None,
             claimed: Claimed::default(),
+            deciding: Vec::new(),
             mute: None,
         }
     }

@@ -12,7 +12,7 @@ use trust::encode::{Decoder, Encoder};
 use trust::error::Reject;
 use trust::shared::entry::MAX_OPS_BYTES;
 use trust::shared::ops::{Body, Op};
-use trust::shared::outcome::{NoEffect, Outcome};
+use trust::shared::outcome::Outcome;
 use trust::shared::principal::Device;
 
 /// Most entries of a page.
@@ -63,24 +63,6 @@ impl Hash for History {
     }
 }
 
-/// Every reason why an op has no effect, in the order of its number in the encoding.
-const REASONS: [NoEffect; 14] = [
-    NoEffect::NotPermitted,
-    NoEffect::Exists,
-    NoEffect::NotFound,
-    NoEffect::NotEmpty,
-    NoEffect::NotADirectory,
-    NoEffect::IsADirectory,
-    NoEffect::Needed,
-    NoEffect::Stale,
-    NoEffect::Locked,
-    NoEffect::LockLost,
-    NoEffect::BelowItself,
-    NoEffect::Misformed,
-    NoEffect::TooMany,
-    NoEffect::Damaged,
-];
-
 impl History {
     /// Appends the page.
     pub fn encode(&self, e: &mut Encoder) {
@@ -96,7 +78,7 @@ impl History {
             let body = Body::new(ops).unwrap_or_default();
             e.bytes(&body.encode());
             for told in entry.ops.iter().take(body.ops().len()) {
-                e.u8(outcome_byte(told.outcome));
+                e.u8(Outcome::to_byte(told.outcome));
             }
         }
         match self.next {
@@ -150,46 +132,8 @@ fn read_logged(d: &mut Decoder<'_>) -> Result<Logged, Reject> {
     })
 }
 
-fn outcome_byte(outcome: Option<Outcome>) -> u8 {
-    match outcome {
-        None => 0,
-        Some(Outcome::Effect) => 1,
-        Some(Outcome::Late) => 2,
-        Some(Outcome::None(why)) => 3 + place(why),
-    }
-}
-
-/// The number of a reason in [`REASONS`].
-fn place(why: NoEffect) -> u8 {
-    match why {
-        NoEffect::NotPermitted => 0,
-        NoEffect::Exists => 1,
-        NoEffect::NotFound => 2,
-        NoEffect::NotEmpty => 3,
-        NoEffect::NotADirectory => 4,
-        NoEffect::IsADirectory => 5,
-        NoEffect::Needed => 6,
-        NoEffect::Stale => 7,
-        NoEffect::Locked => 8,
-        NoEffect::LockLost => 9,
-        NoEffect::BelowItself => 10,
-        NoEffect::Misformed => 11,
-        NoEffect::TooMany => 12,
-        NoEffect::Damaged => 13,
-    }
-}
-
 fn read_outcome(byte: u8, d: &Decoder<'_>) -> Result<Option<Outcome>, Reject> {
-    Ok(match byte {
-        0 => None,
-        1 => Some(Outcome::Effect),
-        2 => Some(Outcome::Late),
-        _ => {
-            let why = REASONS.get(usize::from(byte - 3));
-            let why = why.ok_or_else(|| d.bad("an unknown outcome"))?;
-            Some(Outcome::None(*why))
-        }
-    })
+    Outcome::from_byte(byte).ok_or_else(|| d.bad("an unknown outcome"))
 }
 
 #[cfg(test)]
@@ -213,7 +157,7 @@ mod tests {
             calls::decide(Decision::RemoveDevice { device: Device(3) }),
         ];
         let outcomes = [None, Some(Outcome::Effect), Some(Outcome::Late)];
-        let reasons = REASONS.map(|why| Some(Outcome::None(why)));
+        let reasons = (3..).map_while(Outcome::from_byte);
         let entries = outcomes.into_iter().chain(reasons).enumerate();
         let entries = entries.map(|(number, outcome)| Logged {
             at: 100 - number as u64,
@@ -263,13 +207,6 @@ mod tests {
             changed[at] ^= 0x55;
             // Any answer but a panic will do.
             let _ = read(&changed);
-        }
-    }
-
-    #[test]
-    fn every_reason_has_a_byte_of_its_own() {
-        for (number, why) in REASONS.iter().enumerate() {
-            assert_eq!(usize::from(place(*why)), number);
         }
     }
 }

@@ -20,6 +20,7 @@
 //! | `tidy` | which principals should be folded; forgetting what is folded |
 //! | `turn` | whose turn it is to change a file that many devices want to change |
 //! | `checkpoint` | rows of a checkpoint, and files that begin with one |
+//! | `snapshot` | what a device keeps of them for a restart |
 //!
 //! A copy of `Files` shares the outlines until one of the two grows. The engine's own is the only one while it runs,
 //! unless somebody keeps a clone of the ledger's `Arc`: then the next leaf copies everything. So nobody keeps one.
@@ -62,6 +63,7 @@ mod reading;
 mod room;
 mod shelf;
 mod sight;
+mod snapshot;
 mod tidy;
 mod turn;
 
@@ -111,6 +113,8 @@ pub struct Files {
     /// Whose device this is, if it writes.
     own: Option<DeviceKey>,
     claimed: Claimed,
+    /// Positions of the entries that the members follow from.
+    deciding: Vec<u64>,
     /// Why no question has an answer any more.
     mute: Option<Refused>,
 }
@@ -127,6 +131,7 @@ impl Clone for Files {
             unfolded: self.unfolded.clone(),
             own: self.own,
             claimed: self.claimed.clone(),
+            deciding: self.deciding.clone(),
             mute: self.mute.clone(),
         }
     }
@@ -152,6 +157,7 @@ impl Files {
             unfolded: Unfolded::default(),
             own: None,
             claimed: Claimed::default(),
+            deciding: Vec::new(),
             mute: None,
         })
     }
@@ -302,6 +308,9 @@ impl volume::Roll<Product> for Files {
             }
             Default::default()
         });
+        if self.roster.is_concerned(&written, &outline) {
+            self.deciding.push(at);
+        }
         self.roster.take(&written, entry, &outline);
         if let Some(position) = self.roster.lost() {
             let why = format!("the decision at position {position} cannot be read");

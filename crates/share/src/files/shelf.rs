@@ -17,7 +17,7 @@ use trust::shared::effect::{Blocks, Bodies, Missing};
 use trust::shared::ops::Body;
 
 /// Memory that a shelf takes unless somebody says otherwise, bytes.
-pub const DEFAULT_SHELF_BYTES: usize = 8 << 20;
+pub const DEFAULT_SHELF_BYTES: usize = 5 << 20;
 
 /// Bodies that came unasked and that nobody has read, at most.
 const MAX_UNREAD: usize = 1 << 12;
@@ -59,7 +59,7 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Things {
-    places: HashMap<Key, Place>,
+    places: HashMap<Key, Box<Place>>,
     /// Keys by when they were used last.
     order: BTreeMap<u64, Key>,
     weight: usize,
@@ -174,9 +174,9 @@ fn weight_of(body: &Result<Arc<Body>, Reject>) -> usize {
 }
 
 /// Roughly the memory of an op with its guards and changes.
-const OP_BYTES: usize = 1024;
+const OP_BYTES: usize = 1536;
 /// Roughly the memory of an entry of the tables.
-const PLACE_BYTES: usize = 200;
+const PLACE_BYTES: usize = 450;
 /// Roughly what a body takes that nobody has read, beside its bytes.
 const UNREAD_BYTES: usize = 100;
 
@@ -223,7 +223,7 @@ impl Things {
         };
         self.weight += weight;
         self.order.insert(self.clock, key);
-        if let Some(old) = self.places.insert(key, place) {
+        if let Some(old) = self.places.insert(key, Box::new(place)) {
             self.order.remove(&old.used);
             self.weight -= old.weight;
         }

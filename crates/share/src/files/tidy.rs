@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use trust::error::Reject;
 use trust::shared::device::DeviceKey;
-use trust::shared::effect::replay::{Base, Sources};
+use trust::shared::effect::replay::{Base, Sink, Source, Sources};
 use trust::shared::effect::{Missing, Replay};
 use trust::shared::key::Key;
-use trust::shared::members::Members;
+use trust::shared::members::{MAX_PRINCIPALS, Members};
 use trust::shared::outcome::Written;
 use trust::shared::outline::Outline;
 use trust::shared::principal::Principal;
@@ -54,6 +55,36 @@ impl Unfolded {
             folds: 0,
             last: 0,
         }
+    }
+
+    pub(super) fn store(&self, to: &mut impl Sink) {
+        let count = self.since.len() as u64;
+        to.put(|e| e.varint(self.folds).varint(self.last).varint(count));
+        for (principal, since) in &self.since {
+            to.put(|e| {
+                e.raw(principal.as_bytes());
+                e.varint(since.first).varint(since.changes)
+            });
+        }
+    }
+
+    /// Reads what [`Unfolded::store`] gave.
+    pub(super) fn restore(from: &mut impl Source) -> Result<Unfolded, Reject> {
+        let most = MAX_PRINCIPALS as u64;
+        let (folds, last, count) = from.take(|d| {
+            let (folds, last) = (d.varint()?, d.varint()?);
+            Ok((folds, last, d.bounded(most, "too many principals")?))
+        })?;
+        let mut since = BTreeMap::new();
+        for _ in 0..count {
+            let (principal, row) = from.take(|d| {
+                let principal = Principal::from_bytes(d.array()?);
+                let (first, changes) = (d.varint()?, d.varint()?);
+                Ok((principal, Since { first, changes }))
+            })?;
+            since.insert(principal, row);
+        }
+        Ok(Unfolded { since, folds, last })
     }
 
     /// Counts an entry. What its author may not do counts for nothing.

@@ -7,10 +7,12 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use trust::error::Reject;
 use trust::shared::calls;
 use trust::shared::change::Change;
+use trust::shared::checkpoint::Row;
 use trust::shared::device::DeviceKey;
-use trust::shared::effect::replay::{Queue, Sources};
+use trust::shared::effect::replay::{Queue, Sink, Source, Sources};
 use trust::shared::effect::{About, Lock};
 use trust::shared::guard::Guard;
 use trust::shared::key::Key;
@@ -30,6 +32,8 @@ use crate::volume::Leftover;
 const PATIENCE: u8 = 1;
 /// Files that are looked at in one step.
 const MOST: usize = 64;
+/// Longest key of a lock's row, bytes.
+const MAX_LOCK_BYTES: usize = 64;
 
 impl Sight<'_> {
     /// What a call comes to whose file another device has locked. It says once that it waits.
@@ -144,6 +148,28 @@ impl Claimed {
             _ => None,
         });
         self.get().extend(locks);
+    }
+
+    /// Gives the files, for a restart.
+    pub(super) fn store(&self, to: &mut impl Sink) {
+        let files = self.get();
+        to.put(|e| e.varint(files.len() as u64));
+        for file in files.iter() {
+            to.put(|e| e.bytes(&Row::Lock((*file).into()).encode()));
+        }
+    }
+
+    /// Reads what [`Claimed::store`] gave.
+    pub(super) fn restore(from: &mut impl Source) -> Result<Claimed, Reject> {
+        let count = from.take(|d| d.varint())?;
+        let mut files = BTreeSet::new();
+        for _ in 0..count {
+            files.insert(from.take(|d| match Row::decode(d.bytes(MAX_LOCK_BYTES)?)? {
+                Row::Lock(file) => Ok(FileId::from(file)),
+                _ => Err(d.bad("a claim of another row than a lock")),
+            })?);
+        }
+        Ok(Claimed(Mutex::new(files)))
     }
 }
 

@@ -147,7 +147,7 @@ pub(super) fn read_log(
         heads,
     };
     let (trail, recent) = reading.log(roster, snapshot, released)?;
-    let ledger = Ledger::resume(recent, trail.authors.clone(), trail.roster.clone());
+    let ledger = Ledger::resume(recent, trail.authors.clone(), trail.roster.clone(), 0);
     let (ledger, tail) = reading.tail(ledger, found)?;
     Ok(Opened {
         leaves,

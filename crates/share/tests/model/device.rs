@@ -26,6 +26,9 @@ pub struct Client {
     genesis: Durable<Symbolic, State>,
     written: Durable<Symbolic, State>,
     synced: Durable<Symbolic, State>,
+    /// What the newest snapshot has. A restart begins with it, if the device keeps snapshots.
+    snapshot: Option<Durable<Symbolic, State>>,
+    keeps: bool,
 }
 
 impl Client {
@@ -36,7 +39,43 @@ impl Client {
             genesis: durable.clone(),
             written: durable.clone(),
             synced: durable,
+            snapshot: None,
+            keeps: false,
         }
+    }
+
+    /// It writes a snapshot whenever its floor is synced.
+    pub fn that_keeps_snapshots(self, keeps: bool) -> Client {
+        Client { keeps, ..self }
+    }
+
+    /// Everything that it has is synced: it may write a snapshot.
+    fn keep(&mut self) {
+        let ledger = self.engine.ledger();
+        if !self.keeps || self.synced.ledger.point() != ledger.point() {
+            return;
+        }
+        self.snapshot = Some(self.engine.snapshot());
+    }
+
+    /// What a restart begins with: the snapshot and the leaves after it, or all leaves.
+    fn found(&self) -> Durable<Symbolic, State> {
+        let Some(mut found) = self.snapshot.clone() else {
+            return self.written.clone();
+        };
+        let log = self.written.ledger.log();
+        assert!(
+            log.contains(found.ledger.point()),
+            "it is ahead of the floor"
+        );
+        for leaf in log.since(found.ledger.size()) {
+            found.extend(&leaf);
+        }
+        found.sent = self.written.sent.clone();
+        if let Some(note) = self.written.ledger.note() {
+            std::sync::Arc::make_mut(&mut found.ledger).met(note);
+        }
+        found
     }
 
     /// Another device that knows what this one knows.
@@ -55,17 +94,21 @@ impl Client {
         let scheme = *self.engine.scheme();
         self.engine = Engine::start(scheme, self.setup, durable.clone());
         (self.written, self.synced) = (durable.clone(), durable);
+        self.snapshot = None;
     }
 
     /// Does what the engine wants done.
     fn act(&mut self, effects: Vec<Effect<Symbolic, State, CallId>>) -> Vec<Output> {
-        let mut out = Vec::new();
+        let (mut out, mut synced) = (Vec::new(), false);
         for effect in effects {
             match effect {
                 Effect::Journal(record) => self.written.apply(&record),
                 Effect::Fetch(missing) => match missing {},
                 Effect::Store(blocks) => assert!(blocks.is_empty(), "this volume has no blocks"),
-                Effect::Sync => self.synced = self.written.clone(),
+                Effect::Sync => {
+                    self.synced = self.written.clone();
+                    synced = true;
+                }
                 Effect::Send(request) => out.push(Output::Send(request)),
                 Effect::Answer {
                     ticket,
@@ -90,6 +133,9 @@ impl Client {
                 Effect::Stopped(Stopped::Elsewhere) | Effect::Differs(_) => {}
                 Effect::Busy(call) => panic!("{call:?} was not taken"),
             }
+        }
+        if synced {
+            self.keep();
         }
         out
     }
@@ -168,7 +214,7 @@ impl ClientEngine for Client {
             self.written = self.synced.clone();
         }
         let scheme = self.engine.scheme().with_fresh(fresh);
-        self.engine = Engine::start(scheme, self.setup, self.written.clone());
+        self.engine = Engine::start(scheme, self.setup, self.found());
         let effects = self.engine.connected();
         self.act(effects)
     }
@@ -195,7 +241,8 @@ impl ClientEngine for Client {
             *ledger.note()?,
         );
         let scheme = scheme.with_fresh(fresh);
-        let mut client = Client::new(scheme, self.setup, Durable::new(begun));
+        let mut client =
+            Client::new(scheme, self.setup, Durable::new(begun)).that_keeps_snapshots(self.keeps);
         client.genesis = self.genesis.clone();
         let effects = client.engine.connected();
         let outputs = client.act(effects);
@@ -205,6 +252,8 @@ impl ClientEngine for Client {
     fn follow(&mut self, start: Point, fresh: Incarnation) -> Vec<Output> {
         let scheme = self.engine.scheme().in_epoch_from(start).with_fresh(fresh);
         (self.written, self.synced) = (self.genesis.clone(), self.genesis.clone());
+        // The next epoch has a memory of its own.
+        self.snapshot = None;
         self.engine = Engine::start(scheme, self.setup, self.genesis.clone());
         let effects = self.engine.connected();
         self.act(effects)
@@ -241,6 +290,6 @@ impl ClientEngine for Client {
 
     fn state(&self, into: &mut Wide) {
         (&self.engine, self.engine.scheme()).hash(into);
-        (&self.written, &self.synced).hash(into);
+        (&self.written, &self.synced, &self.snapshot).hash(into);
     }
 }

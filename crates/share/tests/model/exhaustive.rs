@@ -78,6 +78,24 @@ fn entry_that_its_author_did_not_sign_is_never_used() {
     }
 }
 
+/// A device that starts again with a snapshot knows what the one that ended knew, and which entries nobody has verified.
+#[test]
+fn snapshot_of_the_floor_breaks_nothing() {
+    let once = Scope::new(&[(FILE, 1), (FILE, 1)]).snapshots();
+    holds("snapshot, kill", &once.clone().kills(1).impatient().world());
+    holds(
+        "snapshot, power",
+        &once.clone().powers(1).impatient().world(),
+    );
+    let forger = Scope::new(&[(FILE, 1), (&[Read(0)], 1)]).snapshots();
+    holds("snapshot, forger", &forger.forging().kills(1).world());
+    if long() {
+        let both = once.clone().kills(1).powers(1);
+        holds("snapshot, kill, power", &both.impatient().world());
+        holds("snapshot, forger, 1+1", &once.forging().kills(1).world());
+    }
+}
+
 /// What a killed process wrote may not be on the disk. It is there when the next one reads it, and gone after a power
 /// cut.
 #[test]

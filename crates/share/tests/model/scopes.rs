@@ -47,6 +47,7 @@ impl Scope {
             reduced: true,
             forging: false,
             recovers: false,
+            snapshots: false,
         }
     }
 
@@ -54,6 +55,14 @@ impl Scope {
     pub fn recovers(self) -> Scope {
         Scope {
             recovers: true,
+            ..self
+        }
+    }
+
+    /// Devices write a snapshot whenever their floor is synced, and begin with it after a crash.
+    pub fn snapshots(self) -> Scope {
+        Scope {
+            snapshots: true,
             ..self
         }
     }
@@ -193,6 +202,7 @@ impl Scope {
             .map(|device| {
                 let scheme = Symbolic::new(device, self.rules);
                 Client::new(scheme, self.setup(), Durable::new(genesis()))
+                    .that_keeps_snapshots(self.snapshots)
             })
             .collect();
         let resume = |clients: &mut Vec<Client>, sent: Vec<Output>| {

@@ -74,6 +74,8 @@ pub struct Scope {
     pub reduced: bool,
     /// The server puts entries that nobody signed into pages that it shows to devices.
     pub forging: bool,
+    /// Devices keep snapshots.
+    pub snapshots: bool,
     /// The owners begin a second epoch of the log, once.
     pub recovers: bool,
 }

@@ -2,6 +2,24 @@
 
 use super::principal::Device;
 
+/// Every reason why an op has no effect, in the order of its number in bytes.
+const REASONS: [NoEffect; 14] = [
+    NoEffect::NotPermitted,
+    NoEffect::Exists,
+    NoEffect::NotFound,
+    NoEffect::NotEmpty,
+    NoEffect::NotADirectory,
+    NoEffect::IsADirectory,
+    NoEffect::Needed,
+    NoEffect::Stale,
+    NoEffect::Locked,
+    NoEffect::LockLost,
+    NoEffect::BelowItself,
+    NoEffect::Misformed,
+    NoEffect::TooMany,
+    NoEffect::Damaged,
+];
+
 /// The parts of an entry's heading that decide what its ops do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
@@ -32,6 +50,29 @@ pub enum Outcome {
     Late,
     /// Nothing happened.
     None(NoEffect),
+}
+
+impl Outcome {
+    /// A byte for an outcome that may be unknown: 0 not known, 1 effect, 2 effect at a later entry, 3 and more: none, by the
+    /// number of the reason.
+    pub fn to_byte(outcome: Option<Outcome>) -> u8 {
+        match outcome {
+            None => 0,
+            Some(Outcome::Effect) => 1,
+            Some(Outcome::Late) => 2,
+            Some(Outcome::None(why)) => 3 + why as u8,
+        }
+    }
+
+    /// Reads what [`Outcome::to_byte`] gives. The outer `None`: no outcome has this byte.
+    pub fn from_byte(byte: u8) -> Option<Option<Outcome>> {
+        Some(match byte {
+            0 => None,
+            1 => Some(Outcome::Effect),
+            2 => Some(Outcome::Late),
+            reason => Some(Outcome::None(*REASONS.get(usize::from(reason - 3))?)),
+        })
+    }
 }
 
 /// Why an op has no effect.
@@ -86,5 +127,19 @@ impl NoEffect {
     /// Whether the error is no answer to any call: it only says that another device was first, or has the lock.
     pub fn is_no_answer(self) -> bool {
         matches!(self, NoEffect::Stale | NoEffect::Locked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_a_byte_of_its_own() {
+        for byte in 0..=16 {
+            let outcome = Outcome::from_byte(byte).unwrap();
+            assert_eq!(Outcome::to_byte(outcome), byte, "{outcome:?}");
+        }
+        assert_eq!(Outcome::from_byte(17), None);
     }
 }

@@ -18,10 +18,10 @@ use trust::shared::principal::{Device, FileId};
 use crate::devices::{Client, NAMES, Step};
 use crate::world::*;
 
-type Rows = Vec<(Row, Vec<u8>)>;
+pub type Rows = Vec<(Row, Vec<u8>)>;
 
 /// A log of several devices, with folds among them that are wrong.
-fn logged(steps: &[Step]) -> (World, BTreeSet<FileId>) {
+pub fn logged(steps: &[Step]) -> (World, BTreeSet<FileId>) {
     let mut world = World::new();
     let mut clients: Vec<Client> = (0..DEVICES).map(Client::new).collect();
     let mut files = BTreeSet::from([world.volume.root]);
@@ -58,7 +58,7 @@ fn wrong_fold(world: &mut World, choice: u8) {
     world.put(0, trust::shared::calls::fold(of, before, fold));
 }
 
-fn push(replay: &mut Replay, world: &World, from: u64) {
+pub fn push(replay: &mut Replay, world: &World, from: u64) {
     for entry in &world.log[(from - BEGIN) as usize..] {
         let outline = entry.body.outline();
         replay
@@ -67,7 +67,7 @@ fn push(replay: &mut Replay, world: &World, from: u64) {
     }
 }
 
-fn whole(world: &World) -> Replay {
+pub fn whole(world: &World) -> Replay {
     let mut replay = Replay::new(world.volume.clone());
     replay.grow(BEGIN);
     push(&mut replay, world, BEGIN);
@@ -75,7 +75,7 @@ fn whole(world: &World) -> Replay {
 }
 
 /// The rows at a position, so many keys at a time, from a cache that has nothing at first.
-fn rows(replay: &mut Replay, world: &World, at: u64, most: usize) -> Rows {
+pub fn rows(replay: &mut Replay, world: &World, at: u64, most: usize) -> Rows {
     let cache = Cache::new(&world.store);
     let from = Sources {
         members: &world.members,
@@ -97,7 +97,7 @@ fn rows(replay: &mut Replay, world: &World, at: u64, most: usize) -> Rows {
     all
 }
 
-fn begun(world: &World, at: u64, rows: &Rows) -> Replay {
+pub fn begun(world: &World, at: u64, rows: &Rows) -> Replay {
     let mut base = Base::default();
     for (row, value) in rows {
         assert_eq!(base.take(row, value, at), Ok(true), "{row:?}");
@@ -107,7 +107,7 @@ fn begun(world: &World, at: u64, rows: &Rows) -> Replay {
 }
 
 /// Everything that can be asked about a position.
-fn answers(replay: &mut Replay, world: &World, files: &BTreeSet<FileId>, at: u64) -> String {
+pub fn answers(replay: &mut Replay, world: &World, files: &BTreeSet<FileId>, at: u64) -> String {
     let from = world.sources();
     let mut all = String::new();
     for file in files {

@@ -15,6 +15,7 @@ use trust::shared::principal::{FileId, Principal};
 
 use crate::agree::{Run, fixed_steps};
 use crate::devices::{Client, NAMES};
+use crate::stored::stored;
 use crate::world::*;
 
 /// Numbers that look random, the same each time.
@@ -71,12 +72,16 @@ fn what_is_forgotten_changes_no_later_answer() {
     for seed in 0..80 {
         let run = Run::of(&fixed_steps(seed, 60));
         let (world, mut choices) = (&run.world, Choices(seed));
+        let mut stores = Choices(seed + 1000);
         let mut kept = fresh(world);
         for (index, entry) in world.log.iter().enumerate() {
             push(&mut kept, entry, world);
             if choices.below(4) == 0 {
                 let outcome = kept.outcome(entry.written.position, 0, world.sources());
                 assert_eq!(outcome, Ok(run.outcomes[index].1));
+            }
+            if stores.below(7) == 0 {
+                kept = stored(&kept, world);
             }
             if choices.below(6) > 0 {
                 continue;
@@ -114,6 +119,7 @@ fn wrong_fold_means_the_same_after_what_it_leaves_out_was_forgotten() {
             .for_each(|entry| push(&mut kept, entry, &run.world));
         let cut = BEGIN + choices.below(run.world.log.len() as u64 + 1);
         kept.forget_before(cut, run.world.sources()).unwrap();
+        kept = stored(&kept, &run.world);
         let mut client = Client::new(1);
         for step in fixed_steps(seed + 1000, 30) {
             client.catch_up(&run.world);

@@ -12,6 +12,7 @@ mod forget;
 mod hostile;
 mod locks;
 mod posix;
+mod stored;
 mod turns;
 mod vectors;
 mod world;

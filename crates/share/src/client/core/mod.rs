@@ -8,6 +8,7 @@ mod beacon;
 mod compare;
 mod history;
 mod look;
+mod snapshot;
 mod tidy;
 
 use std::collections::HashSet;
@@ -40,6 +41,7 @@ use crate::signed::Entry;
 
 pub use compare::Compared;
 use compare::compare;
+pub(super) use snapshot::Snapshots;
 pub use tidy::Folding;
 use tidy::{Kind, Tidy, UNASKED};
 
@@ -147,6 +149,7 @@ pub(super) struct Core {
     /// Questions about the verified log that miss something.
     looking: Vec<(Ticket, Call)>,
     tidy: Tidy,
+    snapshots: Snapshots,
 }
 
 type Effects = Vec<Effect<Product, Files, Ticket>>;
@@ -155,7 +158,7 @@ impl Core {
     pub(super) fn new(
         scheme: Product,
         setup: Setup,
-        (delays, folding): (Delays, Folding),
+        (delays, folding, snapshots): (Delays, Folding, Snapshots),
         (disk, durable): (Disk<OpsCodec>, Durable<Product, Files>),
         shelf: Arc<Shelf>,
         (court, times): (Court, Timekeeper),
@@ -178,6 +181,7 @@ impl Core {
             before,
             looking: Vec::new(),
             tidy: Tidy::new(folding),
+            snapshots,
         };
         core.verify_floor();
         core.alarm.set(0, &core.engine);
@@ -254,6 +258,7 @@ impl Core {
         if let Err(why) = performed.and_then(|()| self.tidy(&kind, &mut outs)) {
             self.stop(why, &mut outs);
         }
+        self.snapshot();
         let now = self.now_ms();
         self.alarm.set(now, &self.engine);
         outs

@@ -118,7 +118,8 @@ async fn new_device_begins_with_a_checkpoint_and_works_with_the_others() {
         lab.begin(3, None).await.unwrap(),
         Begun::Checkpoint { size }
     );
-    let three = running(&lab, 3).await;
+    let three = lab.client_with(3, &Arc::default(), &snapshots::often(1));
+    three.running(soon()).await.unwrap();
     assert_eq!(three.status(soon()).await.unwrap().begins, size);
     for name in ["a", "b", "c", "later"] {
         assert_eq!(read(&three, name).await, name);
@@ -126,13 +127,15 @@ async fn new_device_begins_with_a_checkpoint_and_works_with_the_others() {
     assert_eq!(read(&three, "c of two").await, "c of two");
     done(three.call(create(&three, "of three", "3"), soon()).await);
     assert_eq!(read(&two, "of three").await, "3");
-    // It begins once. A restart has what it had, also after the server is gone.
+    // It begins once. A restart has what it had, also after the server is gone, and reads its snapshot.
     three.close(soon()).await.unwrap();
+    assert!(!snapshots::reads_all(&lab.home(3)));
     assert_eq!(
         lab.begin(3, None).await.unwrap(),
         Begun::Checkpoint { size }
     );
     let three = running(&lab, 3).await;
+    assert_eq!(three.status(soon()).await.unwrap().begins, size);
     assert_eq!(read(&three, "of three").await, "3");
     // All three come to the same state.
     let (newer, _) = lab.state(1, &one).await;

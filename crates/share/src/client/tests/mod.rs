@@ -7,6 +7,7 @@ mod checkpoints;
 mod epochs;
 mod hosted;
 mod lies;
+mod snapshots;
 mod tidy;
 
 use std::path::PathBuf;

@@ -13,13 +13,13 @@ use bytes::Bytes;
 
 use super::base::{Base, Kept};
 use super::view::View;
-use super::{Blocks, Bodies, Replay, Sources, Stop, Volume};
+use super::{Blocks, Bodies, Lock, Replay, Sources, Stop, Volume};
 use crate::encode::Encoder;
 use crate::handle::{Handle, Hasher, InodeBlock};
 use crate::shared::effect::{Missing, Values};
-use crate::shared::itable::{Known, MAX_TABLE_INLINE_BYTES};
+use crate::shared::itable::{Fold, Known, MAX_TABLE_INLINE_BYTES};
 use crate::shared::key::Key;
-use crate::shared::principal::{FileId, Name, Principal};
+use crate::shared::principal::{FileId, Name, Principal, Target};
 use crate::shared::row::Row;
 use crate::tree::inode::Entry;
 
@@ -189,41 +189,28 @@ impl Replay {
         page: &mut Page,
         from: Sources<'_, S>,
     ) -> Result<(), Stop> {
-        let mut e = Encoder::new();
-        match row {
+        let value = match row {
             Row::Lock(file) => {
-                let Some(lock) = self.lock(at, &(*file).into(), from)? else {
-                    return Ok(());
-                };
-                lock.holder.encode(&mut e);
-                e.varint(lock.last);
+                let lock = self.lock(at, &(*file).into(), from)?;
+                lock.map(|lock| value_of_lock(&lock))
             }
             Row::Fold(principal) => {
                 let fold = self.last_fold(at, Principal::from_bytes(*principal), from)?;
-                let Some(fold) = fold else { return Ok(()) };
-                fold.encode(&mut e);
+                fold.map(|fold| value_of_fold(&fold))
             }
             Row::Inode(file) => {
                 let file = FileId::from(*file);
                 let (_, since) = self.ask(at, from, |view| view.inode_since(&file))?;
-                let Some((at, kept)) = since else {
-                    return Ok(());
-                };
-                e.varint(at).u8(u8::from(kept != Kept::Gone));
-                let (value, block) = placed(row, &kept, &self.volume.hasher);
-                e.raw(&value);
-                page.blocks.extend(block);
+                since.map(|(at, kept)| {
+                    let (value, block) = value_of_inode(row, at, &kept, &self.volume.hasher);
+                    page.blocks.extend(block);
+                    value
+                })
             }
             Row::Entry(file, name) => {
                 let (file, name) = (FileId::from(*file), Name::new(name)?);
                 let (_, since) = self.ask(at, from, |view| view.entry_since(&file, &name))?;
-                let Some((at, target)) = since else {
-                    return Ok(());
-                };
-                e.varint(at).u8(u8::from(target.is_some()));
-                if let Some(target) = target {
-                    e.raw(&target.encode());
-                }
+                since.map(|(at, target)| value_of_entry(at, target.as_ref()))
             }
             Row::Added(file, _) => {
                 let directory = FileId::from(*file);
@@ -234,12 +221,51 @@ impl Replay {
                 page.rows.extend(rows);
                 return Ok(());
             }
-            _ => return Ok(()),
-        }
-        page.rows.push((row.clone(), e.finish()));
+            _ => None,
+        };
+        page.rows.extend(value.map(|value| (row.clone(), value)));
         Ok(())
     }
 }
+
+pub(super) fn value_of_lock(lock: &Lock) -> Vec<u8> {
+    let mut e = Encoder::new();
+    lock.holder.encode(&mut e);
+    e.varint(lock.last);
+    e.finish()
+}
+
+pub(super) fn value_of_fold(fold: &Fold) -> Vec<u8> {
+    let mut e = Encoder::new();
+    fold.encode(&mut e);
+    e.finish()
+}
+
+/// The value of an inode that changed last at a position, and the block that it names.
+pub(super) fn value_of_inode(
+    row: &Row,
+    at: u64,
+    kept: &Kept,
+    hasher: &Hasher,
+) -> (Vec<u8>, Option<InodeOfRow>) {
+    let mut e = Encoder::new();
+    e.varint(at).u8(u8::from(*kept != Kept::Gone));
+    let (value, block) = placed(row, kept, hasher);
+    e.raw(&value);
+    (e.finish(), block)
+}
+
+pub(super) fn value_of_entry(at: u64, target: Option<&Target>) -> Vec<u8> {
+    let mut e = Encoder::new();
+    e.varint(at).u8(u8::from(target.is_some()));
+    if let Some(target) = target {
+        e.raw(&target.encode());
+    }
+    e.finish()
+}
+
+/// An inode that is too large for its row, as a block.
+pub(super) type InodeOfRow = (Handle<InodeBlock>, Bytes);
 
 /// Keys of rows, ascending.
 type Rows<'a> = Box<dyn Iterator<Item = Row> + 'a>;
@@ -278,11 +304,7 @@ fn part_of(row: &Row) -> Option<Part> {
 const LOWEST: Principal = Principal::from_bytes([0; 32]);
 
 /// The end of an inode's value, and the block that it names.
-fn placed(
-    row: &Row,
-    kept: &Kept,
-    hasher: &Hasher,
-) -> (Vec<u8>, Option<(Handle<InodeBlock>, Bytes)>) {
+fn placed(row: &Row, kept: &Kept, hasher: &Hasher) -> (Vec<u8>, Option<InodeOfRow>) {
     match kept {
         Kept::Gone => (Vec::new(), None),
         Kept::Block(handle) => (Entry::Block(*handle).encode(), None),

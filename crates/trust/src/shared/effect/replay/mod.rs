@@ -1,7 +1,7 @@
 //! Keeps the outline of every entry, and evaluates only what a question depends on. Relies on `judge` for each op;
 //! `view` finds the values before an op, `work` evaluates what they depend on, `list` lists directories, `queue` tells who
 //! waits for a lock, `rests` says which entries a value rests on, `forget` drops what is folded, `checkpoint` gives the
-//! state as rows, and `base` is what a replay has that begins with them.
+//! state as rows, and `base` is what a replay has that begins with them. `stored` is all of it as bytes, for a restart.
 //!
 //! The value of a key at a position is what the last op before it that names the key and has effect made of it, or
 //! what the last fold says. So evaluation reads the bodies of entries that name the key, and of those that name the
@@ -31,6 +31,7 @@ mod list;
 mod queue;
 mod rests;
 mod rows;
+mod stored;
 mod view;
 mod work;
 
@@ -42,6 +43,7 @@ pub use queue::Queue;
 use queue::Queues;
 pub use rests::About;
 use rows::{Row, Rows};
+pub use stored::{Sink, Source};
 use view::View;
 
 /// Most ops that are kept at a time.

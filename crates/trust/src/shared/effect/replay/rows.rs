@@ -41,6 +41,11 @@ pub(super) struct Rows {
 }
 
 impl Rows {
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Number of their ops.
     pub(super) fn ops(&self) -> usize {
         self.outcomes.len()
