@@ -1,3 +1,5 @@
+//! The plan against models of trees: in how many round trips a reader gets through, and within which bounds.
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use trust::map::Interval;
