@@ -136,6 +136,11 @@ impl Blocks {
         self.cache.disk()
     }
 
+    /// Whether all replicas are on this machine, so that nobody waits for a network.
+    pub(crate) fn is_local(&self) -> bool {
+        self.mirrors.replicas().all(|replica| replica.is_local())
+    }
+
     /// The volume's hash function.
     pub fn hasher(&self) -> &Hasher {
         &self.cache.hasher

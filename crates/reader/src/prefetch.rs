@@ -181,7 +181,7 @@ impl Prefetcher {
         let Ok(Some(map)) = entries::map_of(directory) else {
             return;
         };
-        if self.spawner.is_none() {
+        if self.spawner.is_none() || self.blocks.is_local() {
             return;
         }
         let begin = |map: &MapRoot| Ahead::perhaps(&self.blocks, self.spawner.clone(), map);

@@ -100,7 +100,7 @@ impl Ahead {
             return false;
         };
         for (name, inode) in entries {
-            self.work.add_entry(&place.entry(name), inode);
+            self.work.add_entry(&place, name, inode);
         }
         true
     }
@@ -121,7 +121,7 @@ impl Ahead {
     pub fn listed(&self, path: &[u8], entries: &[(Bytes, Inode)]) {
         let directory = Place::of_path(path);
         for (name, inode) in entries {
-            self.work.add_entry(&directory.entry(name), inode);
+            self.work.add_entry(&directory, name, inode);
         }
         self.work.go_on();
     }
@@ -138,10 +138,16 @@ impl Work {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what an entry of a directory leads to.
-    fn add_entry(&self, place: &Place, inode: &Inode) {
-        if self.reads != Reads::Directory {
-            self.add(place, inode);
+    /// Adds what an entry of the directory at a place leads to.
+    fn add_entry(&self, directory: &Place, name: &[u8], inode: &Inode) {
+        let is_directory = matches!(inode.content, Content::Directory { .. });
+        let leads_on = match self.reads {
+            Reads::Directory => false,
+            Reads::Names => is_directory,
+            Reads::Everything => true,
+        };
+        if leads_on {
+            self.add(&directory.entry(name), inode);
         }
     }
 
@@ -258,7 +264,7 @@ impl Task {
                     self.work.plan().add(wanted);
                 }
                 Item::Entry(name, value) => match Entry::decode(&value) {
-                    Ok(Entry::Inode(inode)) => self.work.add_entry(&place.entry(&name), &inode),
+                    Ok(Entry::Inode(inode)) => self.work.add_entry(place, &name, &inode),
                     Ok(Entry::Block(handle)) => {
                         let wanted = Wanted::Inode(place.entry(&name), handle);
                         self.work.plan().add(wanted);
@@ -279,7 +285,9 @@ impl Task {
             .unzip();
         let inodes = self.work.blocks.get_many(&handles, how).await?;
         for (place, inode) in places.into_iter().zip(inodes) {
-            self.work.add_entry(place, &inode);
+            if self.work.reads != Reads::Directory {
+                self.work.add(place, &inode);
+            }
         }
         Ok(())
     }
