@@ -283,22 +283,21 @@ impl Plan {
         self.window_bytes = self.window_bytes.max(first);
     }
 
-    /// The reader has read the directory with this first node. Gives its place if it is known.
+    /// The reader has read entries of the directory with this first node: the directory's nodes are used. Gives its place
+    /// if it is known.
     pub(super) fn used(&mut self, node: &[u8; 32]) -> Option<Place> {
-        let mut place = self.seen.get(node)?.clone();
-        let all = Place {
-            rank: u8::MAX,
-            ..place.clone()
-        };
-        let of_directory = self.ahead.range(place.clone()..=all);
-        let used: Vec<Place> = of_directory.map(|(place, _)| place.clone()).collect();
-        for place in used {
-            let bytes = self.ahead.remove(&place).unwrap_or(0);
+        let place = self.seen.get(node)?.clone();
+        let below = self.ahead.range(&place..).take(LOOKED_THROUGH);
+        let inside = below.map_while(|(at, _)| Some((at, at.names.strip_prefix(&*place.names)?)));
+        // What belongs to an entry of the directory has a zero behind the entry's name.
+        let nodes = inside.filter(|(_, rest)| !rest.contains(&0));
+        let used: Vec<Place> = nodes.map(|(at, _)| at.clone()).collect();
+        for at in used {
+            let bytes = self.ahead.remove(&at).unwrap_or(0);
             self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
             let window = self.window_bytes.saturating_add(bytes.saturating_mul(2));
             self.window_bytes = window.min(self.most_window_bytes);
         }
-        place.rank = 0;
         self.at = place.clone();
         Some(place)
     }

@@ -247,3 +247,31 @@ fn block_that_is_larger_than_the_budget_does_not_stop_the_plan() {
     plan.reached(&Place::of_path(b"b"));
     assert!(plan.next().is_some());
 }
+
+#[test]
+fn all_nodes_of_a_directory_that_is_listed_are_used() {
+    let node = |number: u8, level, lower: Option<&'static [u8]>| ChildRef {
+        handle: Handle::from_bytes([number; 32]),
+        level,
+        entries: 1,
+        interval: Interval {
+            lower: lower.map(Bytes::from_static),
+            upper: None,
+        },
+    };
+    let mut plan = Plan::unknown(1 << 30);
+    plan.open();
+    let directory = Place::of_path(b"d");
+    plan.add(Wanted::Directory(directory.clone(), node(1, 2, None)));
+    for (number, lower) in [(2, &b"a"[..]), (3, b"m")] {
+        let child = node(number, 1, Some(lower));
+        plan.add(Wanted::Directory(directory.clone(), child));
+    }
+    plan.add(Wanted::Directory(directory.entry(b"b"), node(4, 1, None)));
+    assert_eq!(plan.next().unwrap().wanted.len(), 4);
+    assert_eq!(plan.ahead_bytes, 4 * NODE_BYTES);
+    assert_eq!(plan.used(&[1; 32]), Some(directory));
+    assert_eq!(plan.ahead_bytes, NODE_BYTES, "that of `d/b` is not used");
+    assert_eq!(plan.window_bytes, FIRST_WINDOW_BYTES + 6 * NODE_BYTES);
+    assert_eq!(plan.used(&[9; 32]), None);
+}
