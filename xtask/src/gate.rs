@@ -21,10 +21,10 @@ const CI: Budgets = &[
     ("xtask", 25),
     ("format", 5),
     ("house rules", 5),
-    ("lints and building tests", 275),
+    ("lints and building tests", 230),
     ("running tests", 265),
-    ("mutations", 175),
-    ("fuzz", 85),
+    ("mutations", 210),
+    ("fuzz", 95),
     ("mounts", 5),
 ];
 
