@@ -152,8 +152,8 @@ impl Blocks {
         self.overlay.as_ref().is_some_and(in_overlay) || self.cache.holds(handle)
     }
 
-    /// Drops a block from memory.
-    pub(crate) fn let_go(&self, handle: &Handle) {
+    /// Drops a block from memory, for a reader who wants it no more. Another reader of it fetches it again.
+    pub fn let_go(&self, handle: &Handle) {
         self.cache.let_go(handle);
     }
 

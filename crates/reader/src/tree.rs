@@ -39,6 +39,8 @@ const MAX_XATTR_BYTES: u64 = 2 << 20;
 pub struct Tree {
     prefetcher: Arc<Prefetcher>,
     root: Arc<Inode>,
+    /// Data blocks leave memory when they were read.
+    reads_once: bool,
 }
 
 impl Tree {
@@ -59,7 +61,11 @@ impl Tree {
             };
             return Err(ReadError::of_signed(why));
         }
-        Ok(Tree { prefetcher, root })
+        Ok(Tree {
+            prefetcher,
+            root,
+            reads_once: false,
+        })
     }
 
     /// A reader for the content of files whose inodes the caller has verified on another way: those of a shared volume
@@ -70,7 +76,11 @@ impl Tree {
             opaque: false,
         };
         let root = Arc::new(Inode::new(0o755, Mtime::default(), content));
-        Tree { prefetcher, root }
+        Tree {
+            prefetcher,
+            root,
+            reads_once: false,
+        }
     }
 
     /// The root directory.
@@ -95,11 +105,15 @@ impl Tree {
         Ahead::begin(self.blocks(), spawner, (path, top), reads)
     }
 
-    /// The same tree for a reader who has everything fetched ahead: what it reads is no reason to fetch anything else.
-    pub fn without_prefetch(&self) -> Tree {
-        let prefetcher = Prefetcher::new(Arc::clone(self.blocks()), Spawner::none());
-        let root = Arc::clone(&self.root);
-        Tree { prefetcher, root }
+    /// The same tree for a reader who has everything fetched ahead and reads it once. What it reads is no reason to fetch
+    /// anything else, and data blocks leave memory when they were read: the cache would keep them, because they were
+    /// used, and drop those that were fetched ahead.
+    pub fn read_once(&self) -> Tree {
+        Tree {
+            prefetcher: Prefetcher::new(Arc::clone(self.blocks()), Spawner::none()),
+            root: Arc::clone(&self.root),
+            reads_once: true,
+        }
     }
 
     /// The inode of `name` in `directory`; `None` is proved absence.

@@ -153,7 +153,7 @@ pub async fn extract(
     let mut work = Work {
         shared: Arc::new(Shared {
             volume: Arc::clone(volume),
-            tree: snapshot.tree().without_prefetch(),
+            tree: snapshot.tree().read_once(),
             options: options.clone(),
             tally: Arc::clone(tally),
         }),

@@ -411,6 +411,8 @@ async fn prove(volume: &Volume, snapshot: &Snapshot, batch: Batch) -> Proved {
             let why = "a data block has another length than its extent";
             Err(ReadError::Malformed(Reject::BadTree { what: "file", why }))
         });
+        // Each block is visited once. The cache would keep it, because it was used, and drop what was fetched ahead.
+        snapshot.blocks().let_go(&handle.any());
         match checked {
             Ok(()) => {
                 proved.blocks += 1;

@@ -138,7 +138,7 @@ impl Tree {
             for placed in now {
                 match placed.extent {
                     Extent::Hole { len } => zeros(placed.start, len, offset, until, &mut out),
-                    Extent::Data { len, .. } => {
+                    Extent::Data { handle, len } => {
                         let block = blocks.next().ok_or(ReadError::NotCached)?;
                         if block.bytes().len() as u64 != u64::from(len) {
                             let why = "a data block has another length than its extent";
@@ -148,6 +148,9 @@ impl Tree {
                             }));
                         }
                         out.push(slice(block.bytes(), placed.start, offset, until));
+                        if self.reads_once && placed.start + u64::from(len) <= until {
+                            self.blocks().let_go(&handle.any());
+                        }
                     }
                 }
             }

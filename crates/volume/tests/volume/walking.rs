@@ -14,7 +14,7 @@ use trust::inode::{Content, Inode};
 use volume::extract::{ExtractOptions, extract};
 use volume::verify::{Tally, verify};
 use volume::walk::{Step, Walk, join};
-use volume::{Snapshot, Volume};
+use volume::{Snapshot, Volume, VolumeOptions};
 
 use crate::world::{World, noise, now, settle, soon};
 
@@ -166,6 +166,43 @@ async fn whole_tree_is_extracted_and_verified_in_few_round_trips() {
     assert_eq!(report.unwrap().damage_count, 0);
     let waits = waits_since(began);
     assert!(waits <= 20, "{waits}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tree_that_is_larger_than_the_cache_is_fetched_once() {
+    let mut world = World::new();
+    let files = (0..400u64).map(|number| {
+        let file = world.model.file(&noise(5000 + number, 50_000), 8192);
+        (format!("f{number:03}").into_bytes(), file.unwrap())
+    });
+    let files = files.collect();
+    let root = world.model.directory(files).unwrap();
+    world.head = world.model.publish(&root, now(), 3600).unwrap();
+    for reads in ["extract", "verify"] {
+        let liar = world.liar(Lie::None);
+        let options = VolumeOptions {
+            cache_bytes: 8 << 20,
+            ..world.options()
+        };
+        let volume = Volume::open(world.model.id(), vec![liar.clone()], options);
+        let volume = volume.await.unwrap();
+        liar.tell(Lie::Slow(ROUND_TRIP));
+        let (snapshot, tally) = (volume.snapshot(), Arc::new(Tally::default()));
+        if reads == "extract" {
+            let target = world.state.path().join("large");
+            let options = ExtractOptions::default();
+            let extracted = extract(&volume, &snapshot, &target, &options, &tally);
+            extracted.await.unwrap();
+        } else {
+            let report = verify(&volume, &snapshot, b"", snapshot.root(), &tally).await;
+            assert_eq!(report.unwrap().damage_count, 0);
+        }
+        settle().await;
+        let counters = snapshot.blocks().counters();
+        let fetched = counters.fetched.load(Ordering::Relaxed);
+        // 20 MB: 400 files of an array node and seven blocks, and the nodes of their directory.
+        assert!((3200..3200 + 320).contains(&fetched), "{reads}: {fetched}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
