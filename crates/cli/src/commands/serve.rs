@@ -48,7 +48,7 @@ pub fn run(args: &Serve, global: &Global, config: &Config, output: &mut Output) 
             Some(shared) => Some(shared.listen(args, std::mem::take(&mut places.shared))?),
             None => places.refuse_shared().map(|()| None)?,
         };
-        // A program that reads `serving` may send a signal at once.
+        // A program may send a signal as soon as it reads `serving`.
         let signals = Signals::listen()?;
         let mut answering = Vec::new();
         for listening in places.metrics {

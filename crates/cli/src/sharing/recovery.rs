@@ -84,7 +84,7 @@ pub async fn follow(home: &Home, more: Vec<Signed>, until: Instant) -> Outcome<F
     Ok(following.await.map_err(|_| ClientError::Closed)??)
 }
 
-/// Tells the log of a daemon what came back. Nobody is told again what did not.
+/// Logs what came back and what is lost, each once.
 pub fn log(given: &GivenBack) {
     for (name, why) in &given.lacking {
         let name = text::printable(name.as_bytes());

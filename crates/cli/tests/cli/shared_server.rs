@@ -147,8 +147,8 @@ fn caught(process: u32) -> u64 {
     u64::from_str_radix(mask.unwrap().trim(), 16).unwrap()
 }
 
-/// Who reads `serving` may send a signal at once. Here nobody reads it: the pipe is full, so the server cannot go on after
-/// it has begun to write.
+/// The output is a pipe that is full and that nobody reads. So the server stops in the write of `serving`, and the test
+/// can look at its signals.
 #[test]
 fn server_listens_for_signals_before_it_says_that_it_serves() {
     let (mut orderer, _ada) = founded(&[]);

@@ -154,7 +154,7 @@ impl Wanted {
         }
     }
 
-    /// What it counts for before it has come.
+    /// The bytes that it takes from the budget until its length is known.
     fn len_bytes(&self) -> u64 {
         match self {
             Wanted::Content(_, _, Child::Extent(extent)) => extent.len(),
@@ -219,7 +219,7 @@ impl Request {
 enum Reader {
     /// It is, in order of the names.
     Whole,
-    /// Nobody knows: the budget grows with what it reads.
+    /// It is not known: the budget grows with what it reads.
     Unknown,
 }
 

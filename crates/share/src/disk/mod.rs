@@ -506,8 +506,8 @@ impl<C: Codec> Disk<C> {
         Ok(())
     }
 
-    /// Moves all leaves to their file, durably. Gives where they lie. Who writes a snapshot calls this first: it must
-    /// never have more than the floor that a power cut leaves.
+    /// Moves all leaves to their file, durably, and returns where they lie in it. Call it before a snapshot is written: a
+    /// snapshot must never have more than the floor that a power cut leaves.
     ///
     /// # Errors
     /// [`DiskError`].

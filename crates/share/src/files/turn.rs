@@ -1,8 +1,8 @@
 //! Whose turn it is to change a file that many devices want to change (decision 0061).
 //!
-//! A call that finds its file locked sends a Claim and waits: the log is the queue. Who has the lock for one change
-//! gives it with this change to the device that has waited longest. A device that was given a lock for a call that is
-//! gone gives it on at once ([`Files::leftover`]).
+//! A call that finds its file locked sends a Claim and waits: the log is the queue. A device that has the lock for one
+//! change passes it, in the entry of that change, to the device that has waited longest. If the call is gone for which a
+//! device has a lock, the device passes the lock at once ([`Files::leftover`]).
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -100,7 +100,7 @@ impl Sight<'_> {
         calls::give_up(file, next)
     }
 
-    /// Who waits for the lock of a file. None at an earlier position than the end of the log: there it is not known.
+    /// The devices that wait for the lock of a file. None before the last position of the log: the queue is known only there.
     pub(super) fn queue(&mut self, file: &FileId) -> Result<Option<Queue>, Halt> {
         if self.at != self.replay.size() {
             return Ok(None);

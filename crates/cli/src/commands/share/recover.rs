@@ -71,7 +71,7 @@ pub fn recover(
         let keys = args.owner_key.iter();
         let keys = keys.map(|path| key::load(path, &args.passphrase, global.no_input));
         let keys = keys.collect::<Outcome<Vec<_>>>()?;
-        // What is signed must not be signed again. So nothing is, unless this device can go over.
+        // Two different rules with one number are a fork of the owners. So sign only if this device can go over.
         let idle = home.clone().idle(deadline(config, &args.waiting)?)?;
         let rules = sign(args, &policies, signed, &known.start, &keys)?;
         if idle.home().signed_policies()?.len() >= rules.len() {

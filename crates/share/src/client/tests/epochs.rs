@@ -356,7 +356,7 @@ async fn long_body_of_an_own_entry_is_kept() {
     );
 }
 
-/// A server that does not answer has not lost anything. What it gives later comes back later.
+/// If the server does not answer, the content is not lost: the device asks for it again later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn file_whose_content_does_not_come_now_comes_back_later() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! Who waits for the lock of a file, in the order of the log (decision 0061).
+//! The queue of the devices that wait for the lock of a file, in the order of the log (decision 0061).
 //!
 //! A Claim that has no effect because another device has the lock says that its author waits. Who gets the lock, by a
 //! Pass or by a Claim, waits no more. After an Unlock everybody sees that the lock is free. Who waits then claims again,
