@@ -357,15 +357,20 @@ fn entries_that_a_value_does_not_rest_on_may_be_left_out() {
     assert!(left_out * 10 > entries * 6, "{left_out} of {entries}");
 }
 
-/// Pseudo-random steps, the same each time.
-pub fn fixed_steps(seed: u64, count: usize) -> Vec<Step> {
+/// Pseudo-random numbers below a limit, the same each time.
+pub fn fixed_numbers(seed: u64) -> impl FnMut(u64) -> u8 {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = |below: u64| {
+    move |below| {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
         ((x >> 24) % below) as u8
-    };
+    }
+}
+
+/// Pseudo-random steps, the same each time.
+pub fn fixed_steps(seed: u64, count: usize) -> Vec<Step> {
+    let mut next = fixed_numbers(seed);
     (0..count)
         .map(|_| (next(4), next(19), next(256), next(256), next(256)))
         .collect()

@@ -10,6 +10,7 @@ use trust::shared::ops::Op;
 use trust::shared::outcome::{NoEffect, Outcome};
 use trust::shared::principal::{Device, FileId};
 
+use crate::agree::fixed_numbers;
 use crate::devices::{Client, Step};
 use crate::world::*;
 
@@ -229,13 +230,7 @@ fn expected(world: &World, outcomes: &[Outcome], file: FileId) -> Queue {
 fn queue_that_grows_with_the_log_is_that_of_the_whole_log() {
     let (mut waited, mut passed) = (0, 0);
     for seed in 0..60u64 {
-        let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut next = |below: u64| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            ((x >> 24) % below) as u8
-        };
+        let mut next = fixed_numbers(seed);
         let (mut world, file) = with_file();
         let mut outcomes = vec![Outcome::Effect];
         let mut learning = replay(&world);

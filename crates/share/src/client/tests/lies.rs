@@ -1,6 +1,7 @@
 //! A server that lies: what it signed becomes a file that anybody verifies, what it did not sign ends the connection.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use trust::history::{Frontier, LogPoint};
 use trust::shared::evidence::{Convicted, verify};
@@ -44,7 +45,7 @@ static VOLUME: std::sync::OnceLock<VolumeId> = std::sync::OnceLock::new();
 
 /// Remembers what is shown; once `ready`, makes something else of a reply.
 fn liar(
-    ready: Arc<std::sync::atomic::AtomicBool>,
+    ready: Arc<AtomicBool>,
     shown: Shown,
     lie: impl Fn(&mut Reply<Product>, &[[u8; 32]]) + Send + 'static,
 ) -> hosted::Lie {
@@ -53,7 +54,7 @@ fn liar(
         shown.truncate(reply.from as usize);
         let old = shown.clone();
         shown.extend(reply.leaves.iter().map(Product::leaf_hash));
-        if ready.load(std::sync::atomic::Ordering::SeqCst) && !reply.leaves.is_empty() {
+        if ready.load(Ordering::SeqCst) && !reply.leaves.is_empty() {
             lie(reply, &old);
         }
     })
@@ -71,7 +72,7 @@ async fn lied_to(
     let client = lab.client_through(1, &wire);
     client.running(soon()).await.unwrap();
     done(client.call(create(&client, "true", "x"), soon()).await);
-    ready.store(true, std::sync::atomic::Ordering::SeqCst);
+    ready.store(true, Ordering::SeqCst);
     let answer = client.call(create(&client, "next", "y"), soon()).await;
     (client, answer)
 }
@@ -165,7 +166,7 @@ fn forged(entry: &Entry) -> Leaf<Product> {
 
 /// Once `ready`, shows the next entry of device 2 with another signature, in a page after which more would come, and
 /// then nothing new.
-pub(super) fn forger(volume: VolumeId, ready: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
+pub(super) fn forger(volume: VolumeId, ready: Arc<AtomicBool>) -> hosted::Lie {
     VOLUME.get_or_init(|| volume);
     let two = DeviceKey::from(&key(2).public());
     let (mut shown, mut end) = (Vec::new(), None);
@@ -177,7 +178,7 @@ pub(super) fn forger(volume: VolumeId, ready: Arc<std::sync::atomic::AtomicBool>
             (reply.more, reply.asked) = (true, false);
             return;
         }
-        let ready = ready.load(std::sync::atomic::Ordering::SeqCst);
+        let ready = ready.load(Ordering::SeqCst);
         for leaf in &mut reply.leaves {
             if let Leaf::Entry(entry) = leaf
                 && ready
@@ -197,23 +198,29 @@ pub(super) fn forger(volume: VolumeId, ready: Arc<std::sync::atomic::AtomicBool>
     })
 }
 
-/// The device has written the page down before it looks at the signature. The floor is what proves it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forged_entry_in_a_page_is_proved_from_the_floor() {
-    let lab = Lab::new();
-    VOLUME.get_or_init(|| lab.volume);
+/// Device 1, to which the server shows a forged entry of device 2, and the size of its view before that.
+pub(super) async fn forged_for(lab: &Lab, options: &Options) -> (Client, u64) {
     let wire: Arc<hosted::Wire> = Arc::default();
-    let ready = Arc::<std::sync::atomic::AtomicBool>::default();
+    let ready = Arc::new(AtomicBool::new(false));
     *wire.lie.lock().unwrap() = Some(forger(lab.volume, Arc::clone(&ready)));
-    let one = lab.client_through(1, &wire);
+    let one = lab.client_with(1, &wire, options);
     one.running(soon()).await.unwrap();
     lab.admit(&one, 2).await;
     let two = lab.client(2);
     two.running(soon()).await.unwrap();
+    // The first entry of a device is looked at when it comes. The next one is forged.
     done(one.call(create(&one, "true", "x"), soon()).await);
     let before = one.view().size;
-    ready.store(true, std::sync::atomic::Ordering::SeqCst);
+    ready.store(true, Ordering::SeqCst);
     done(two.call(create(&two, "next", "y"), soon()).await);
+    (one, before)
+}
+
+/// The device has written the page down before it looks at the signature. The floor is what proves it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_entry_in_a_page_is_proved_from_the_floor() {
+    let lab = Lab::new();
+    let (one, before) = forged_for(&lab, &Options::default()).await;
     one.wait(soon(), |view| view.size > before).await.unwrap();
     let answer = one.call(create(&one, "later", "z"), soon()).await;
     convicts(&answer.unwrap_err());
@@ -330,8 +337,8 @@ async fn unsigned_nonsense_ends_the_connection_and_honest_answers_end_the_troubl
 }
 
 /// Once, the last decision about members comes without its body, after leaves that are right.
-fn without_a_body(told: Arc<std::sync::atomic::AtomicBool>) -> hosted::Lie {
-    use std::sync::atomic::Ordering::SeqCst;
+fn without_a_body(told: Arc<AtomicBool>) -> hosted::Lie {
+    use Ordering::SeqCst;
     Box::new(move |reply| {
         let unread = |leaf: &Leaf<Product>| match leaf {
             Leaf::Entry(entry) => Some(Entry::new(entry.signed().clone())).filter(lacks_decision),
@@ -359,7 +366,7 @@ async fn device_starts_again_after_a_reply_that_lacked_a_body() {
     *wire.lie.lock().unwrap() = Some(without_a_body(Arc::clone(&told)));
     let two = lab.client_through(2, &wire);
     two.running(soon()).await.unwrap();
-    assert!(told.load(std::sync::atomic::Ordering::SeqCst));
+    assert!(told.load(Ordering::SeqCst));
     done(two.call(create(&two, "a", "x"), soon()).await);
     two.close(soon()).await.unwrap();
     let two = lab.client(2);
@@ -527,14 +534,13 @@ async fn body_of_another_entry_is_not_used_and_the_right_one_is_asked_for_again(
         done(one.call(link, soon()).await),
         Answer::Done(_)
     ));
-    wire.wrong_bodies
-        .store(true, std::sync::atomic::Ordering::SeqCst);
+    wire.wrong_bodies.store(true, Ordering::SeqCst);
     let lookup = || Call::Lookup {
         place: place(&two, "link"),
         follow: false,
     };
     let began = Instant::now();
-    while wire.bodies.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+    while wire.bodies.load(Ordering::SeqCst) == 0 {
         assert!(
             began.elapsed() < Duration::from_secs(60),
             "no body is fetched"
@@ -543,8 +549,7 @@ async fn body_of_another_entry_is_not_used_and_the_right_one_is_asked_for_again(
         let error = two.call(lookup(), late).await.unwrap_err();
         assert!(matches!(error, ClientError::Deadline { .. }), "{error}");
     }
-    wire.wrong_bodies
-        .store(false, std::sync::atomic::Ordering::SeqCst);
+    wire.wrong_bodies.store(false, Ordering::SeqCst);
     let found = done(two.call(lookup(), soon()).await);
     let Answer::Found(file) = found else {
         panic!("{found:?}");

@@ -2,7 +2,6 @@
 //! the snapshot.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::client::Folding;
@@ -226,19 +225,7 @@ async fn device_that_has_forgotten_starts_with_what_is_left() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn snapshot_says_which_entries_nobody_has_verified() {
     let lab = Lab::new();
-    let wire: Arc<hosted::Wire> = Arc::default();
-    let ready = Arc::new(AtomicBool::new(false));
-    *wire.lie.lock().unwrap() = Some(lies::forger(lab.volume, Arc::clone(&ready)));
-    let one = lab.client_with(1, &wire, &often(1));
-    one.running(soon()).await.unwrap();
-    lab.admit(&one, 2).await;
-    let two = lab.client(2);
-    two.running(soon()).await.unwrap();
-    // The first entry of a device is looked at when it comes. The next one is to be forged.
-    done(one.call(create(&one, "true", "x"), soon()).await);
-    let before = one.view().size;
-    ready.store(true, Ordering::SeqCst);
-    done(two.call(create(&two, "next", "y"), soon()).await);
+    let (one, before) = lies::forged_for(&lab, &often(1)).await;
     // It may have looked at the signature by now. When the snapshot was written it had not.
     let _ = one.wait(soon(), |view| view.size > before).await;
     one.close(soon()).await.unwrap();
