@@ -45,11 +45,16 @@ pub const FAR: Figure = Figure {
         Metric::count("waves", "round trips begun"),
         Metric::count("crossed", "bytes both ways"),
         Metric::time("mount", "s before"),
+        Metric::time("profiled", "s, with a profile"),
+        Metric::count("waves-profiled", "round trips begun, with a profile"),
+        Metric::count("crossed-profiled", "bytes both ways, with a profile"),
     ],
     reaches: &[
         reach("start", BOUND),
         reach("waves", BOUND),
         reach("start", SSHFS),
+        reach("profiled", BOUND),
+        reach("waves-profiled", BOUND),
     ],
     derive: nothing,
     line_up: far,
@@ -90,7 +95,13 @@ fn far(field: &Field) -> Result<LineUp> {
     let order = dataset::program_start(field);
     let mut line_up = LineUp::new();
     if !field.gate() {
-        line_up.add(BOUND, Ok(|_| Ok(vec![("start", 4.0), ("waves", 60.0)])));
+        let bound = vec![
+            ("start", 4.0),
+            ("waves", 60.0),
+            ("profiled", 1.6),
+            ("waves-profiled", 20.0),
+        ];
+        line_up.add(BOUND, Ok(move |_| Ok(bound.clone())));
         line_up.add(BOUND_WEB, Ok(|_| Ok(vec![("start", 6.0), ("waves", 90.0)])));
     }
     for build in field.builds() {
@@ -121,17 +132,26 @@ fn from_afar(
     field: &Field,
     published: &Published,
     (far, scheme): (&Far, &str),
-    order: &[PathBuf],
+    (order, profile): (&[PathBuf], Option<&Path>),
     server_s: impl Fn() -> Result<f64>,
 ) -> Result<Vec<Reading>> {
     dataset::warm(&published.repo)?;
     let dir = mount_point(field)?;
     let (bytes, began) = (far.bytes(), Instant::now());
     let place = format!("{scheme}://127.0.0.1:{}", far.port);
-    let mounted = published.mount_from(field, &place, &[], &dir)?;
+    let options = profile.map(|file| [OsStr::new("--profile"), file.as_os_str()]);
+    let options = options.as_ref().map_or(&[][..], |words| words);
+    let waves = far.waves();
+    let mounted = published.mount_from(field, &place, options, &dir)?;
     let mount_s = began.elapsed().as_secs_f64();
+    // A profile is fetched from the mount on, so its round trips before the start count too.
+    let waves = if profile.is_some() {
+        waves
+    } else {
+        far.waves()
+    };
     let used_s = || anyhow::Ok(mounted.cpu_s()? + server_s()? + cpu::own_s());
-    let (waves, before_s) = (far.waves(), used_s()?);
+    let before_s = used_s()?;
     let start_s = start(&dir, order)?;
     Ok(vec![
         ("start", start_s),
@@ -142,6 +162,21 @@ fn from_afar(
     ])
 }
 
+/// Records the profile of a start, without a distance.
+fn record(field: &Field, published: &Published, order: &[PathBuf]) -> Result<PathBuf> {
+    let (_daemon, port) = published.serve(field)?;
+    let file = field.fresh("profile")?.join("start");
+    let options = [OsStr::new("--record"), file.as_os_str()];
+    let dir = mount_point(field)?;
+    let place = format!("bulla://127.0.0.1:{port}");
+    let mounted = published.mount_from(field, &place, &options, &dir)?;
+    start(&dir, order)?;
+    drop(mounted);
+    let lines = std::fs::read_to_string(&file)?.lines().count();
+    ensure!(lines >= order.len(), "the profile has {lines} paths");
+    Ok(file)
+}
+
 fn native(
     field: &Field,
     published: &Published,
@@ -149,11 +184,30 @@ fn native(
 ) -> Result<impl FnMut(u32) -> Result<Vec<Reading>> + use<>> {
     let (daemon, port) = published.serve(field)?;
     let far = Far::new(port, ONE_WAY_MS)?;
+    // An earlier build has no profiles.
+    let profile = match field.gate() {
+        true => None,
+        false => Some(record(field, published, order)?),
+    };
     let (field, published, order) = (field.clone(), published.clone(), order.to_vec());
     Ok(move |_| {
-        from_afar(&field, &published, (&far, "bulla"), &order, || {
-            daemon.cpu_s()
-        })
+        let start = |profile| {
+            let how = (&*order, profile);
+            from_afar(&field, &published, (&far, "bulla"), how, || daemon.cpu_s())
+        };
+        let mut readings = start(None)?;
+        if let Some(profile) = &profile {
+            let names = [
+                ("start", "profiled"),
+                ("waves", "waves-profiled"),
+                ("crossed", "crossed-profiled"),
+            ];
+            for (name, value) in start(Some(profile))? {
+                let named = names.iter().find(|(plain, _)| *plain == name);
+                readings.extend(named.map(|(_, name)| (*name, value)));
+            }
+        }
+        Ok(readings)
     })
 }
 
@@ -167,7 +221,10 @@ fn web(
     let nginx = Nginx::start(field, &name, &published.repo)?;
     let far = Far::new(nginx.http, ONE_WAY_MS)?;
     let (field, published, order) = (field.clone(), published.clone(), order.to_vec());
-    Ok(move |_| from_afar(&field, &published, (&far, "http"), &order, || nginx.cpu_s()))
+    Ok(move |_| {
+        let how = (&*order, None);
+        from_afar(&field, &published, (&far, "http"), how, || nginx.cpu_s())
+    })
 }
 
 fn web_own(
@@ -179,9 +236,8 @@ fn web_own(
     let far = Far::new(port, ONE_WAY_MS)?;
     let (field, published, order) = (field.clone(), published.clone(), order.to_vec());
     Ok(move |_| {
-        from_afar(&field, &published, (&far, "http"), &order, || {
-            daemon.cpu_s()
-        })
+        let how = (&*order, None);
+        from_afar(&field, &published, (&far, "http"), how, || daemon.cpu_s())
     })
 }
 

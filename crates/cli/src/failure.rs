@@ -69,6 +69,8 @@ kinds! {
     WrongPassphrase => WrongKey, "try again; a key cannot be recovered without its passphrase";
     /// The key file cannot be used.
     KeyFile => WrongKey, "use a key file from `bulla key new --out FILE` that only you can read (chmod 600 FILE)";
+    /// A file is no profile.
+    Profile => Usage, "a profile has one path on each line; `bulla mount SOURCE DIR --record FILE` writes one";
     /// A file that would be overwritten.
     Exists => Failed, "choose another name, or move the existing file away; bulla does not overwrite it";
     /// The tree contains something that cannot be published.

@@ -71,6 +71,7 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("owner", "--owner"),
     ("config", "--config"),
     ("ca", "--ca"),
+    ("profile", "--profile"),
 ];
 
 /// Whether this program was called as a mount(8) helper.
@@ -156,7 +157,7 @@ fn refused(option: &str) -> Option<Failure> {
 
 fn unknown(option: &str) -> Failure {
     let hint = "known options: allow_other, owner=, mirror=, deadline=, refresh=, freshness=, memory=, cache=, \
-                cache-size=, cache-keep-free=, config=, ca=, tls_unverified, noexec, x-* and the options of \
+                cache-size=, cache-keep-free=, config=, ca=, profile=, tls_unverified, noexec, x-* and the options of \
                 mount(8) itself";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
 }

@@ -46,6 +46,7 @@ mod metrics;
 mod notify;
 mod output;
 mod passphrase;
+mod profiles;
 mod progress;
 mod questions;
 mod report;

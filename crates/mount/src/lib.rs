@@ -17,5 +17,6 @@ pub use fuse::session::Signals;
 pub use fuse::table;
 pub use fuse::unmount::unmount;
 pub use published::mounted::{Mounted, mount};
-pub use published::options::{MountOptions, NameCaching, Ownership};
+pub use published::options::{FetchFirst, MountOptions, NameCaching, Ownership};
+pub use published::recording::Recorder;
 pub use published::report::{self, Report, Reporter};

@@ -137,7 +137,7 @@ impl Blocks {
     }
 
     /// Whether all replicas are on this machine, so that nobody waits for a network.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         self.mirrors.replicas().all(|replica| replica.is_local())
     }
 

@@ -30,7 +30,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `tree` | look-ups, listings, reads, extended attributes |
-//! | `ahead` | whole trees, fetched before a depth-first reader comes to them |
+//! | `ahead` | whole trees, or chosen parts, fetched before a reader comes to them |
 //! | `prefetch` | readahead of sequential readers; prefetch of directories that are read through |
 //! | `entries`, `extents` | walks of the two kinds of trees: directories, and contents of files |
 //! | `blocks` | verified blocks, fetched once for concurrent readers; the [`Overlay`] of unstored ones |
@@ -48,7 +48,7 @@ mod read_around;
 mod spawner;
 mod tree;
 
-pub use ahead::{Ahead, Reads};
+pub use ahead::{Ahead, Reads, Selection};
 pub use blocks::{
     Blocks, Counters, Decode, DecodedBlock, Fetch, Overlay, OverlayError, Position, Upload, now,
 };

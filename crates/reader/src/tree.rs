@@ -22,7 +22,7 @@ use trust::inode::{Content, Inode, Mtime, Xattrs, decode_xattrs};
 use trust::map::{Find, MapRoot};
 use trust::{Handle, InodeBlock, Reject};
 
-use crate::ahead::{Ahead, Reads};
+use crate::ahead::{Ahead, Reads, Selection};
 use crate::blocks::{Blocks, Fetch};
 use crate::entries;
 use crate::error::ReadError;
@@ -103,6 +103,12 @@ impl Tree {
     pub fn ahead(&self, path: &[u8], top: &Inode, reads: Reads) -> Ahead {
         let spawner = self.prefetcher.spawner().clone();
         Ahead::begin(self.blocks(), spawner, (path, top), reads)
+    }
+
+    /// Begins to fetch parts of the tree, for readers that may want them in any order.
+    pub fn parts_ahead(&self, selection: Selection) -> Ahead {
+        let spawner = self.prefetcher.spawner().clone();
+        Ahead::parts(self.blocks(), spawner, &self.root, selection)
     }
 
     /// The same tree for a reader who has everything fetched ahead and reads it once. What it reads is no reason to fetch

@@ -37,6 +37,7 @@
 //! | [`history`], [`difference`] | earlier versions, and how two versions differ |
 //! | [`forks`] | the forks that this machine remembers, and how the user settles them |
 //! | [`walk`] | a depth-first walk whose blocks are fetched ahead |
+//! | [`profile`] | lists of what a program reads when it starts |
 //! | [`extract`], [`verify`] | what reads a whole volume |
 //! | [`error`] | what can go wrong |
 
@@ -51,6 +52,7 @@ pub mod kept;
 mod offline;
 pub mod options;
 mod policies;
+pub mod profile;
 mod search;
 mod snapshot;
 pub mod verify;

@@ -63,6 +63,13 @@ pub struct Mount {
     /// Do not allow programs on the mount to be executed
     #[arg(long)]
     pub no_exec: bool,
+    /// Fetch first what a program needs that starts on the mount, as FILE lists it (from --record). `none` fetches
+    /// nothing first [default: the list in the volume at `.bulla/profile`, if its publisher put one there]
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Write what programs read of the mount into FILE, a new file, for --profile
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Owner of the files: `mounter`, `published`, or numbers `UID:GID`
     #[arg(long, value_name = "WHO", default_value = "mounter", value_parser = parse_owner)]
     pub owner: Ownership,

@@ -14,6 +14,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::metrics::{self, Listening};
 use crate::notify;
 use crate::output::{Done, Output, fields};
+use crate::profiles::{self, Recording};
 use crate::report;
 use crate::session::Session;
 use crate::sockets::{self, Door};
@@ -69,6 +70,7 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let session = Session::start(config, &args.reading)?;
     let dir = absolute(&args.dir)?;
     let options = options(args, config)?;
+    let recording = args.record.as_deref().map(Recording::begin).transpose()?;
     let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
     let volume = session.open(config, &args.reading, output)?;
     // All paths are absolute from here on. The working directory must not keep a file system busy.
@@ -104,7 +106,15 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     }
     output.flush()?;
     notify::ready(&status);
-    let ended = session.serve(async { Ok(mounted.until_signal(signals).await?) });
+    let recorder = mounted.recorder();
+    let ended = session.serve(async {
+        let ended = mounted.until_signal(signals);
+        match (recording, recorder) {
+            (Some(recording), Some(recorder)) => recording.until(&recorder, ended).await?,
+            _ => ended.await,
+        }
+        .map_err(Failure::from)
+    });
     notify::stopping();
     ended?;
     drop((answering, measuring));
@@ -120,6 +130,8 @@ fn options(args: &Mount, config: &Config) -> Outcome<MountOptions> {
         allow_other: args.allow_other,
         ownership: args.owner,
         no_exec: args.no_exec,
+        fetch_first: profiles::fetch_first(args.profile.as_deref())?,
+        record: args.record.is_some(),
         ..MountOptions::default()
     })
 }

@@ -200,6 +200,11 @@ fn the_command_lines_about_mirrors_run() {
 }
 
 #[test]
+fn the_command_lines_about_readers_far_away_run() {
+    run("docs/operations/far-away.md", 3);
+}
+
+#[test]
 fn the_command_lines_about_monitoring_run() {
     run("docs/operations/monitoring.md", 4);
 }

@@ -191,3 +191,38 @@ fn a_mount_that_is_left_behind_is_found() {
     drop(mounted);
     assert!(!told().1.contains(&mnt));
 }
+
+#[test]
+fn profiles_that_cannot_be_used_are_refused_before_anything_is_mounted() {
+    let home = Home::new();
+    let volume = home.published();
+    let source = home.source(&volume, "repo");
+    fs::create_dir(home.path("mnt")).unwrap();
+    let mount = |more: [&str; 2]| home.run(&[&["mount", &source, "mnt"], &more[..]].concat());
+    mount(["--profile", "missing"]).ends(10);
+    for (text, why) in [("a\n../b\n", "line 2"), ("a\t1-0\n", "line 1")] {
+        fs::write(home.path("wrong"), text).unwrap();
+        let told = mount(["--profile", "wrong"]).ends(2).err;
+        assert!(
+            told.contains("wrong is no profile") && told.contains(why),
+            "{told}"
+        );
+    }
+    mount(["--profile", "mnt"]).ends(2);
+    mount(["--record", "wrong"]).ends(1);
+    mount(["--record", "missing/file"]).ends(10);
+    assert!(!mount_table().contains(&home.path("mnt").display().to_string()));
+    // A mount that fails leaves no file, so that the next try does not find one.
+    let nowhere = home.source(&volume, "nowhere");
+    let failing = [
+        "mount",
+        &nowhere,
+        "mnt",
+        "--record",
+        "new",
+        "--deadline",
+        "1s",
+    ];
+    assert_ne!(home.run(&failing).code, 0);
+    assert!(!home.path("new").exists());
+}

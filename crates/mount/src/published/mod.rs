@@ -16,6 +16,7 @@ pub mod mounted;
 pub mod nodes;
 mod operations;
 pub mod options;
+pub mod recording;
 pub mod report;
 mod seeking;
 mod view;

@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use reader::Ahead;
 use tokio::task::JoinHandle;
-use volume::Volume;
+use volume::profile::Profile;
+use volume::{Fetch, Volume};
 
 use crate::error::MountError;
 use crate::fuse::{Connection, Session, SessionOptions, Signals};
@@ -13,7 +15,8 @@ use crate::published::attributes::Owners;
 use crate::published::file_system::Published;
 use crate::published::freshness::Keeper;
 use crate::published::operations::Core;
-use crate::published::options::{MountOptions, NameCaching};
+use crate::published::options::{FetchFirst, MountOptions, NameCaching};
+use crate::published::recording::Recorder;
 use crate::published::report::Reporter;
 
 /// A mounted volume. Dropping it unmounts.
@@ -22,6 +25,8 @@ pub struct Mounted {
     session: Session,
     core: Arc<Core>,
     keeper: JoinHandle<()>,
+    /// Gives what is being fetched first; dropping that ends it.
+    fetching: JoinHandle<Option<Ahead>>,
 }
 
 /// Mounts `volume` on `directory` and returns when the mount answers. Must be called within a tokio
@@ -35,7 +40,8 @@ pub async fn mount(
     directory: &Path,
     options: MountOptions,
 ) -> Result<Mounted, MountError> {
-    let core = Arc::new(Core::new(volume, Owners::new(options.ownership)));
+    let recorder = options.record.then(Arc::default);
+    let core = Arc::new(Core::new(volume, Owners::new(options.ownership), recorder));
     let published = Published::new(core.clone(), options.read_ahead_bytes);
     let session_options = SessionOptions {
         source: format!("bulla#{}", core.volume.id()),
@@ -58,8 +64,9 @@ pub async fn mount(
     let keeper = Keeper::new(core.clone(), notifier, can_recall, options.refresh);
     let mounted = Mounted {
         session,
-        core,
         keeper: tokio::spawn(keeper.run()),
+        fetching: tokio::spawn(fetch_first(core.clone(), options.fetch_first)),
+        core,
     };
     tracing::info!(
         volume = %mounted.core.volume.id(),
@@ -68,6 +75,30 @@ pub async fn mount(
         "mounted"
     );
     Ok(mounted)
+}
+
+/// Begins to fetch what programs are likely to want.
+async fn fetch_first(core: Arc<Core>, what: FetchFirst) -> Option<Ahead> {
+    let view = core.view();
+    let tree = view.snapshot.tree();
+    if tree.blocks().is_local() {
+        return None;
+    }
+    let profile = match what {
+        FetchFirst::Nothing => return None,
+        FetchFirst::Given(profile) => profile,
+        FetchFirst::Attached => {
+            match Profile::attached(tree, Fetch::Until(core.volume.deadline())).await {
+                Ok(profile) => profile?,
+                Err(error) => {
+                    tracing::warn!(%error, "the profile of the volume is not used");
+                    return None;
+                }
+            }
+        }
+    };
+    tracing::info!(paths = profile.len(), "fetching what the profile names");
+    Some(tree.parts_ahead(profile.selection()))
 }
 
 impl Mounted {
@@ -84,6 +115,11 @@ impl Mounted {
     /// Makes reports about the mount, as long as it is mounted.
     pub fn reporter(&self) -> Reporter {
         Reporter::new(self.core.clone(), self.directory().to_owned())
+    }
+
+    /// What programs read, if [`MountOptions::record`] asked for it.
+    pub fn recorder(&self) -> Option<Arc<Recorder>> {
+        self.core.recorder.clone()
     }
 
     /// How many files and directories the kernel holds; for metrics and tests.
@@ -119,5 +155,6 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         self.keeper.abort();
+        self.fetching.abort();
     }
 }

@@ -128,6 +128,16 @@ impl Node {
         }
     }
 
+    /// The path below the mount's root, names with `/` between them.
+    pub fn bytes(&self) -> Vec<u8> {
+        let line = std::iter::successors(Some(self), |node| node.parent.as_deref());
+        let mut names: Vec<&[u8]> = line.map(|node| &*node.name).collect();
+        // The root has no name.
+        names.pop();
+        names.reverse();
+        names.join(&b'/')
+    }
+
     /// The path from the mount's root, for people.
     pub fn path(&self) -> String {
         let mut names = Vec::new();
@@ -536,5 +546,6 @@ mod tests {
         let d = nodes.enter(&root, b"d", directory(), 1);
         let f = nodes.enter(&d, b"f", file("x"), 1);
         assert_eq!((root.path().as_str(), f.path().as_str()), ("/", "/d/f"));
+        assert_eq!((root.bytes(), f.bytes()), (b"".to_vec(), b"d/f".to_vec()));
     }
 }

@@ -21,6 +21,7 @@ use crate::published::directory::OpenDirectory;
 use crate::published::failure::Failure;
 use crate::published::faults::Faults;
 use crate::published::nodes::{Node, Nodes};
+use crate::published::recording::Recorder;
 use crate::published::view::View;
 
 /// How long the kernel may believe a name or attributes while the statement is valid.
@@ -37,6 +38,8 @@ pub struct Core {
     pub nodes: Nodes,
     /// Counters of failures.
     pub faults: Faults,
+    /// Notes what programs read, if that was asked for.
+    pub recorder: Option<Arc<Recorder>>,
     owners: Owners,
     view: RwLock<Arc<View>>,
     longest_ttl: RwLock<Duration>,
@@ -46,13 +49,14 @@ pub struct Core {
 
 impl Core {
     /// Begins with the version that the volume has adopted.
-    pub fn new(volume: Arc<Volume>, owners: Owners) -> Self {
+    pub fn new(volume: Arc<Volume>, owners: Owners, recorder: Option<Arc<Recorder>>) -> Self {
         let snapshot = volume.snapshot();
         let nodes = Nodes::new(*volume.id().as_bytes(), snapshot.root().clone(), 1);
         Core {
             volume,
             nodes,
             faults: Faults::default(),
+            recorder,
             owners,
             view: RwLock::new(Arc::new(View {
                 serial: 1,
@@ -176,6 +180,9 @@ impl Core {
         if matches!(directory.content, Content::Directory { opaque: true, .. }) {
             parent.saw(name);
         }
+        if let Some(recorder) = &self.recorder {
+            recorder.found(&parent, name);
+        }
         let attributes = self.enter(&parent, name, inode, &view);
         Ok(Lookup::Found(Entry {
             attributes,
@@ -236,7 +243,11 @@ impl Core {
         if !matches!(inode.content, Content::Regular(_)) {
             return Err(Error::InvalidArgument.into());
         }
-        Ok(self.view().snapshot.read(&inode, offset, len, how).await?)
+        let bytes = self.view().snapshot.read(&inode, offset, len, how).await?;
+        if let Some(recorder) = &self.recorder {
+            recorder.read(&node, offset, len, inode.size);
+        }
+        Ok(bytes)
     }
 
     /// The inode behind a number, for extended attributes.
@@ -310,6 +321,9 @@ impl Core {
                 }
             }
             opaque = Some(present);
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.listed(&node);
         }
         let directory = OpenDirectory::new(view, node, inode, opaque);
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use volume::profile::Profile;
+
 /// Owner of files as the mount shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ownership {
@@ -30,6 +32,18 @@ pub enum NameCaching {
     Short,
 }
 
+/// What a mount fetches when it starts, before programs ask for it.
+#[derive(Debug, Clone, Default)]
+pub enum FetchFirst {
+    /// What the profile says that the publisher has put into the tree ([`volume::profile::ATTACHED`]), if there is one.
+    #[default]
+    Attached,
+    /// What this profile says.
+    Given(Profile),
+    /// Nothing.
+    Nothing,
+}
+
 /// Options of mounting. The default is that of `bulla mount`.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
@@ -51,6 +65,10 @@ pub struct MountOptions {
     pub read_ahead_bytes: u32,
     /// How names leave the kernel's cache.
     pub name_caching: NameCaching,
+    /// What is fetched first.
+    pub fetch_first: FetchFirst,
+    /// What programs read is noted ([`super::mounted::Mounted::recorder`]).
+    pub record: bool,
 }
 
 impl Default for MountOptions {
@@ -64,6 +82,8 @@ impl Default for MountOptions {
             threads: 0,
             read_ahead_bytes: 1 << 20,
             name_caching: NameCaching::Automatic,
+            fetch_first: FetchFirst::Attached,
+            record: false,
         }
     }
 }

@@ -92,13 +92,7 @@ async fn open_files_and_directories_outlive_their_statement() {
 
 /// A mount over one replica that can be told to stall, with its head fixed.
 async fn over_a_liar(world: &World) -> (TestMount, Arc<Liar<MemoryStore>>) {
-    let far = MemoryStore::new("far");
-    for record in &world.model.records {
-        far.insert(record.clone());
-    }
-    let liar = Arc::new(Liar::new(far, Lie::None));
-    let head = store::Replica::head(world.store.as_ref()).await.unwrap();
-    liar.tell(Lie::Head(head));
+    let liar = Arc::new(Liar::new(world.copy().await, Lie::None));
     let volume = world.open_over(vec![liar.clone()]).await;
     (TestMount::new(volume, quick()).await, liar)
 }

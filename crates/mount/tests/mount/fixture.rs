@@ -87,6 +87,16 @@ impl World {
         }
     }
 
+    /// A copy of the replica as it is now.
+    pub async fn copy(&self) -> MemoryStore {
+        let copy = MemoryStore::new("far");
+        for record in &self.model.records {
+            copy.insert(record.clone());
+        }
+        copy.set_head(Replica::head(self.store.as_ref()).await.unwrap());
+        copy
+    }
+
     /// As [`World::publish_root`], without giving the replica the head.
     pub fn sign(&mut self, root: &Inode, seconds: u64) -> Bytes {
         let head = self.model.publish(root, self.now(), seconds).unwrap();

@@ -24,6 +24,7 @@ mod looped;
 mod loops;
 mod power_cuts;
 mod probe;
+mod profiles;
 mod programs;
 mod protected_programs;
 mod published;

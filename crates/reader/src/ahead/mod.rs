@@ -6,6 +6,7 @@
 //! that has not come, or failed, is fetched by the reader itself, which gets the error.
 
 mod plan;
+mod selection;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ use crate::blocks::{Blocks, Fetch};
 use crate::error::ReadError;
 use crate::spawner::Spawner;
 use plan::{Place, Plan, Request, Wanted};
+pub use selection::Selection;
 
 /// How long one request may take.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -48,6 +50,8 @@ struct Work {
     blocks: Arc<Blocks>,
     spawner: Spawner,
     reads: Reads,
+    /// Of this only, if it is given.
+    selection: Option<Selection>,
     plan: Mutex<Plan>,
     has_ended: AtomicBool,
 }
@@ -60,11 +64,33 @@ impl Ahead {
         (path, top): (&[u8], &Inode),
         reads: Reads,
     ) -> Ahead {
+        Ahead::start(blocks, spawner, (path, top), (reads, None))
+    }
+
+    /// Begins to fetch parts of the tree below `top`, for a reader that may want them in any order. What is not there is
+    /// left out. All that it fetches has the budget that a reader of a whole tree has before itself.
+    pub(crate) fn parts(
+        blocks: &Arc<Blocks>,
+        spawner: Spawner,
+        top: &Inode,
+        selection: Selection,
+    ) -> Ahead {
+        let how = (Reads::Everything, Some(selection));
+        Ahead::start(blocks, spawner, (b"", top), how)
+    }
+
+    fn start(
+        blocks: &Arc<Blocks>,
+        spawner: Spawner,
+        (path, top): (&[u8], &Inode),
+        (reads, selection): (Reads, Option<Selection>),
+    ) -> Ahead {
         let (_, cache_bytes) = blocks.memory_bytes();
         let work = Arc::new(Work {
             blocks: Arc::clone(blocks),
             spawner,
             reads,
+            selection,
             plan: Mutex::new(Plan::new(MOST_AHEAD_BYTES.min(cache_bytes / 4))),
             has_ended: AtomicBool::new(false),
         });
@@ -84,6 +110,7 @@ impl Ahead {
             blocks: Arc::clone(blocks),
             spawner,
             reads: Reads::Names,
+            selection: None,
             plan: Mutex::new(plan),
             has_ended: AtomicBool::new(false),
         };
@@ -151,19 +178,36 @@ impl Work {
         }
     }
 
+    /// Whether nothing is left out, or this is chosen.
+    fn chooses(&self, is_chosen: impl FnOnce(&Selection) -> bool) -> bool {
+        self.selection.as_ref().is_none_or(is_chosen)
+    }
+
+    /// Whether a range of the content at a place is to be fetched.
+    fn chooses_range(&self, place: &Place, offset: u64, len: u64) -> bool {
+        let range = offset..offset.saturating_add(len);
+        self.chooses(|selection| selection.needs(place, &range))
+    }
+
     /// Adds what an inode at a place leads to.
     fn add(&self, place: &Place, inode: &Inode) {
         let mut plan = self.plan();
-        if let Content::Directory { map: Some(map), .. } = &inode.content {
+        if let Content::Directory { map: Some(map), .. } = &inode.content
+            && self.chooses(|selection| selection.needs_names(place, &Interval::everything()))
+        {
             plan.add(Wanted::Directory(place.clone(), map.child_ref()));
         }
         if self.reads != Reads::Everything {
             return;
         }
-        if let Content::Regular(FileContent::Array(root)) = &inode.content {
+        if let Content::Regular(FileContent::Array(root)) = &inode.content
+            && self.chooses_range(place, 0, root.len)
+        {
             plan.add(Wanted::Content(place.clone(), 0, root.top()));
         }
-        if let Xattrs::Stored(root) = &inode.xattrs {
+        if let Xattrs::Stored(root) = &inode.xattrs
+            && self.selection.is_none()
+        {
             plan.add(Wanted::Content(place.clone(), 0, root.top()));
         }
     }
@@ -260,9 +304,14 @@ impl Task {
         for item in node.items(interval) {
             match item {
                 Item::Child(child) => {
-                    let wanted = Wanted::Directory(place.clone(), child);
-                    self.work.plan().add(wanted);
+                    let interval = &child.interval;
+                    let is_needed = |selection: &Selection| selection.needs_names(place, interval);
+                    if self.work.chooses(is_needed) {
+                        let wanted = Wanted::Directory(place.clone(), child);
+                        self.work.plan().add(wanted);
+                    }
                 }
+                Item::Entry(name, _) if !self.leads_on(place, &name) => {}
                 Item::Entry(name, value) => match Entry::decode(&value) {
                     Ok(Entry::Inode(inode)) => self.work.add_entry(place, &name, &inode),
                     Ok(Entry::Block(handle)) => {
@@ -273,6 +322,12 @@ impl Task {
                 },
             }
         }
+    }
+
+    /// Whether anything at or below an entry of the directory at a place is to be fetched.
+    fn leads_on(&self, directory: &Place, name: &[u8]) -> bool {
+        let leads = |selection: &Selection| selection.leads_to(&directory.entry(name));
+        self.work.chooses(leads)
     }
 
     async fn fetch_inodes(&self, how: Fetch) -> Result<(), ReadError> {
@@ -312,8 +367,11 @@ impl Task {
             }
             let mut at = offset;
             for child in node.children() {
-                plan.add(Wanted::Content(place.clone(), at, child));
-                at = at.saturating_add(child.len());
+                let len = child.len();
+                if self.work.chooses_range(place, at, len) {
+                    plan.add(Wanted::Content(place.clone(), at, child));
+                }
+                at = at.saturating_add(len);
             }
         }
         Ok(())

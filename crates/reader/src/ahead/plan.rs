@@ -74,6 +74,16 @@ impl Place {
         Place { names, rank: 0 }
     }
 
+    /// The names of the path, each with a zero behind it.
+    pub(super) fn names(&self) -> &[u8] {
+        &self.names
+    }
+
+    /// As [`Place::names`].
+    pub(super) fn into_names(self) -> Vec<u8> {
+        self.names
+    }
+
     /// The place of a node of the directory at this place.
     fn node(&self, child: &ChildRef) -> Place {
         let mut names = self.names.clone();

@@ -18,6 +18,7 @@ mod locked;
 mod mirrors;
 mod offline;
 mod policies;
+mod profiles;
 mod publisher;
 mod siblings;
 mod totals;

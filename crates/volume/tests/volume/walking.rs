@@ -20,7 +20,7 @@ use crate::world::{World, noise, now, settle, soon};
 
 /// Each answer takes this long. The tests' time stands still while anybody works, so elapsed time counts the answers that
 /// were waited for.
-const ROUND_TRIP: Duration = Duration::from_millis(15);
+pub const ROUND_TRIP: Duration = Duration::from_millis(15);
 const TOPS: u64 = 12;
 const BELOW: u64 = 12;
 /// The root, what lies in it, and what lies in these.
@@ -52,18 +52,18 @@ fn world() -> World {
 }
 
 /// Round trips since a moment.
-fn waits_since(began: Instant) -> u32 {
+pub fn waits_since(began: Instant) -> u32 {
     (began.elapsed().as_millis() / ROUND_TRIP.as_millis()) as u32
 }
 
-struct Opened {
+pub struct Opened {
     liar: Arc<Liar<MemoryStore>>,
     volume: Arc<Volume>,
     world: World,
 }
 
 impl Opened {
-    async fn far() -> Opened {
+    pub async fn far() -> Opened {
         let world = world();
         let liar = world.liar(Lie::None);
         let volume = world.open(vec![liar.clone()]).await.unwrap();
@@ -75,11 +75,11 @@ impl Opened {
         }
     }
 
-    fn snapshot(&self) -> Arc<Snapshot> {
+    pub fn snapshot(&self) -> Arc<Snapshot> {
         self.volume.snapshot()
     }
 
-    fn fetched(&self) -> u64 {
+    pub fn fetched(&self) -> u64 {
         let snapshot = self.snapshot();
         let counters = snapshot.blocks().counters();
         counters.fetched.load(Ordering::Relaxed) + counters.around.load(Ordering::Relaxed)

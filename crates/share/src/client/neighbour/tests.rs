@@ -1,6 +1,7 @@
 //! Guests over a real socket: of an engine of this process, and of a process that a test plays.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sim::time::eventually;
 use store::BlockSink;
@@ -23,6 +24,12 @@ use crate::home::Home;
 fn open(home: &Home, client: &Client) {
     let directory = home.directory().to_owned();
     host(directory, Arc::downgrade(&client.0), &client.0.hosting).unwrap();
+}
+
+/// Fails instead of waiting for ever.
+async fn within<T>(waits: impl Future<Output = T>) -> T {
+    let late = tokio::time::timeout(Duration::from_secs(60), waits).await;
+    late.expect("it comes within a minute")
 }
 
 /// A guest of the process that listens at this home.
@@ -167,7 +174,7 @@ impl Played {
     }
 
     async fn accept(&self) -> UnixStream {
-        let (mut stream, _) = self.0.accept().await.unwrap();
+        let (mut stream, _) = within(self.0.accept()).await.unwrap();
         greet(&mut stream).await.unwrap();
         tell(
             &mut stream,
@@ -188,7 +195,8 @@ async fn tell(stream: &mut UnixStream, told: &Told) {
 }
 
 async fn asked(stream: &mut UnixStream) -> Asked {
-    let frame = read_frame(stream, MAX_ASKED_BYTES).await.unwrap().unwrap();
+    let frame = within(read_frame(stream, MAX_ASKED_BYTES)).await;
+    let frame = frame.unwrap().unwrap();
     Asked::decode(&frame).unwrap()
 }
 
@@ -284,7 +292,7 @@ async fn program_with_too_much_under_way_is_cut_off_alone() {
         }
     }
     // The view comes, and then the end.
-    while let Ok(Some(_)) = read_frame(&mut stream, 1 << 20).await {}
+    within(async { while let Ok(Some(_)) = read_frame(&mut stream, 1 << 20).await {} }).await;
     let free = Options::default().calls;
     eventually("its calls are gone", || {
         own.0.places.available_permits() == free
