@@ -35,6 +35,7 @@ mod unverified;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -102,6 +103,22 @@ enum Command {
         note: String,
         /// Which run of the devices this is.
         run: u64,
+    },
+    /// Runs one row of figure 22 once, the one file only, and prints what its calls took: for a profile, or to compare two
+    /// builds.
+    OneFile {
+        /// Number of devices.
+        #[arg(long, default_value_t = 8)]
+        writers: usize,
+        /// One way between each device and the server, milliseconds.
+        #[arg(long, default_value_t = 10)]
+        one_way_ms: u64,
+        /// How long they write, seconds.
+        #[arg(long, default_value_t = 6)]
+        seconds: u64,
+        /// Prints each call.
+        #[arg(long)]
+        trace: bool,
     },
     /// Makes the data sets, which figures otherwise make when they first need them.
     Prepare,
@@ -192,6 +209,15 @@ fn work(arguments: Arguments) -> Result<()> {
             gate::pass(&outcomes)?;
         }
         Command::Table => print(figures::ALL.iter(), &field),
+        Command::OneFile {
+            writers,
+            one_way_ms,
+            seconds,
+            trace,
+        } => {
+            let span = Duration::from_secs(seconds);
+            figures::writers::one_row(&field, writers, one_way_ms, span, trace)?;
+        }
         Command::Prepare => dataset::all(&field)?,
         // Above: they work in the directory of the run that started them.
         Command::LoadServer { .. } | Command::ServeShared { .. } | Command::CatchUp { .. } => {}

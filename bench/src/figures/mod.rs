@@ -25,7 +25,7 @@ mod small;
 mod start;
 mod stored;
 mod whole;
-mod writers;
+pub mod writers;
 
 use crate::figure::Figure;
 

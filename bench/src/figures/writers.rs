@@ -10,28 +10,34 @@
 //! Every device takes part in everything that all write, so all devices on one machine are its load, and not the server's
 //! alone: *busy* is the processor time of all devices and the server, as a share of what the machine has, for each of the
 //! three kinds of work. A rate counts only while some of that is left.
+//! Because processor time is much of 20 ms, the one file is also written over 100 ms. *Passed* is the most changes of others
+//! that came into the log while one call waited: that is the protocol's, whatever the processors do.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use share::client::Client;
-use share::files::{Call, Which};
-use tokio::task::JoinSet;
-use trust::tree::inode::Content;
+use share::home::Home;
 
 use crate::field::{Field, Scale};
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading};
 use crate::network::Far;
 use crate::outcome::Outcome;
+use crate::process::Daemon;
+use crate::shared::phase::{Kind, Phase, phase};
 use crate::shared::volume::{FOUNDER, Volume};
 use crate::shared::{device, server};
-use crate::{cpu, process, stats};
+use crate::{cpu, stats};
 
 const BOUND: &str = "what we said";
 const ONE: &str = "1 writer";
 const UNPINNED: Placement = Placement::Unpinned;
 /// One way, milliseconds.
 const ONE_WAY_MS: u64 = 10;
+/// One way of the rows with a long round trip, where processor time is a small part of a turn.
+const LONG_MS: u64 = 50;
+/// Writers of the rows with a long round trip.
+const LONG: &[u32] = &[1, 8, 32];
 /// The far writer's way, and the near ones'.
 const FAR_MS: u64 = 25;
 const NEAR_MS: u64 = 1;
@@ -45,6 +51,7 @@ const ONE_DIR: Metric = Metric::rate("one-dir");
 const ONE_FILE: Metric = Metric::rate("one-file");
 const ROUNDS: Metric = Metric::count("rounds", "of N + 3");
 const SLOWEST: Metric = Metric::count("slowest", "s, one file");
+const PASSED: Metric = Metric::count("passed", "changes of others");
 const CPU: Metric = Metric::server_cpu("cpu");
 const OWN_BUSY: Metric = Metric::count("own-busy", "of all processors");
 const DIR_BUSY: Metric = Metric::count("dir-busy", "of all processors");
@@ -60,8 +67,8 @@ pub const FIGURE: Figure = Figure {
     rounds: (3, 1),
     placements: &[UNPINNED],
     metrics: &[
-        OWN, ONE_DIR, ONE_FILE, OWN_SHARE, DIR_SHARE, FILE_SHARE, ROUNDS, SLOWEST, CPU, OWN_BUSY,
-        DIR_BUSY, FILE_BUSY,
+        OWN, ONE_DIR, ONE_FILE, OWN_SHARE, DIR_SHARE, FILE_SHARE, ROUNDS, SLOWEST, PASSED, CPU,
+        OWN_BUSY, DIR_BUSY, FILE_BUSY,
     ],
     reaches: &[
         reach("own-linear", Bound::AtLeast(0.9)),
@@ -89,6 +96,10 @@ fn name_of(writers: u32) -> String {
     format!("{writers} writer{plural}")
 }
 
+fn long_name_of(writers: u32) -> String {
+    format!("{}, {} ms", name_of(writers), 2 * LONG_MS)
+}
+
 fn line_up(field: &Field) -> Result<LineUp> {
     let mut line_up = LineUp::new();
     let bounds = [OWN_SHARE, DIR_SHARE, FILE_SHARE, ROUNDS].map(|metric| (metric.name, 1.0));
@@ -98,6 +109,14 @@ fn line_up(field: &Field) -> Result<LineUp> {
         let field = field.clone();
         line_up.add(&name_of(*count), Ok(move |_| measure(&field, &ways, false)));
     }
+    for count in LONG.iter().filter(|_| field.scale == Scale::Full) {
+        let ways = vec![LONG_MS; *count as usize];
+        let field = field.clone();
+        line_up.add(
+            &long_name_of(*count),
+            Ok(move |_| measure(&field, &ways, true)),
+        );
+    }
     let mut ways = vec![NEAR_MS; AROUND_FAR as usize];
     ways[0] = FAR_MS;
     let (name, field) = (format!("{AROUND_FAR} writers, one far"), field.clone());
@@ -105,39 +124,47 @@ fn line_up(field: &Field) -> Result<LineUp> {
     Ok(line_up)
 }
 
-/// What the devices did at the same time.
-struct Phase {
-    done: u64,
-    seconds: f64,
-    slowest_s: f64,
-    /// Share of the processors that the devices and the server used.
-    busy: f64,
+/// The volume, its server, and a home for each writer at the end of a path of its own.
+struct Stage {
+    volume: Volume,
+    daemon: Daemon,
+    homes: Vec<Home>,
 }
 
-impl Phase {
-    fn rate(&self) -> f64 {
-        self.done as f64 / self.seconds
+impl Stage {
+    fn set(field: &Field, ways: &[u64]) -> Result<Stage> {
+        let volume = Volume::create(&field.fresh("writers")?)?;
+        let (daemon, port) = server::start(field, &volume.server_dir())?;
+        let mut homes = Vec::new();
+        for (number, way) in (FOUNDER..).zip(ways) {
+            let far = Far::new(port, *way)?;
+            homes.push(volume.home(number, far.port)?);
+        }
+        Ok(Stage {
+            volume,
+            daemon,
+            homes,
+        })
+    }
+
+    async fn clients(&self) -> Result<Vec<Client>> {
+        let mut clients = Vec::new();
+        for home in &self.homes {
+            clients.push(device::start(home).await?);
+        }
+        prepare(&clients).await?;
+        Ok(clients)
     }
 }
 
 fn measure(field: &Field, ways: &[u64], only_one_file: bool) -> Result<Vec<Reading>> {
-    let volume = Volume::create(&field.fresh("writers")?)?;
-    let (daemon, port) = server::start(field, &volume.server_dir())?;
-    let mut homes = Vec::new();
-    for (number, way) in (FOUNDER..).zip(ways) {
-        let far = Far::new(port, *way)?;
-        homes.push(volume.home(number, far.port)?);
-    }
+    let stage = Stage::set(field, ways)?;
     let span = Duration::from_millis(field.pick((6000, 1000)));
     let runtime = device::runtime()?;
     runtime.block_on(async {
-        let mut clients = Vec::new();
-        for home in &homes {
-            clients.push(device::start(home).await?);
-        }
-        prepare(&clients).await?;
+        let clients = stage.clients().await?;
         let mut readings = Vec::new();
-        let server_before_s = daemon.cpu_s()?;
+        let server_before_s = stage.daemon.cpu_s()?;
         let mut done = 0;
         if !only_one_file {
             let own = phase(&clients, span, |number, n| {
@@ -148,37 +175,88 @@ fn measure(field: &Field, ways: &[u64], only_one_file: bool) -> Result<Vec<Readi
                 (format!("all/{number}-{n}"), Kind::Create)
             });
             let shared = shared.await?;
-            done += own.done + shared.done;
+            done += own.done() + shared.done();
             readings.extend([(OWN.name, own.rate()), (ONE_DIR.name, shared.rate())]);
             readings.extend([(OWN_BUSY.name, own.busy), (DIR_BUSY.name, shared.busy)]);
-            check(&clients[0], ways.len(), own.done, shared.done).await?;
+            check(&clients[0], ways.len(), own.done(), shared.done()).await?;
         }
-        let file = phase(&clients, span, |number, n| {
-            (format!("names-{number}/{n}"), Kind::Link)
-        });
-        let file = file.await?;
-        done += file.done;
-        let server_s = daemon.cpu_s()? - server_before_s;
-        let links = device::look_up(&clients[0], "file").await?.links;
-        let counted = u64::from(links).saturating_sub(1);
-        ensure!(
-            counted == file.done,
-            "lost updates: {counted} of {}",
-            file.done
-        );
-        let farthest_ms = 2 * ways.iter().max().copied().unwrap_or(1);
-        let rounds = file.slowest_s * 1000.0 / farthest_ms as f64;
-        readings.extend([
-            (ONE_FILE.name, file.rate()),
-            (ROUNDS.name, rounds / (ways.len() + 3) as f64),
-            (SLOWEST.name, file.slowest_s),
-            (CPU.name, server_s * 1e6 / done as f64),
-            (FILE_BUSY.name, file.busy),
-        ]);
+        let file = one_file(&clients, span).await?;
+        done += file.done();
+        let server_s = stage.daemon.cpu_s()? - server_before_s;
+        readings.extend(readings_of(&file, ways));
+        readings.push((CPU.name, server_s * 1e6 / done as f64));
         for client in clients {
             client.close(device::soon()).await?;
         }
         Ok(readings)
+    })
+}
+
+/// All give one file one more name each time. No update may be lost.
+async fn one_file(clients: &[Client], span: Duration) -> Result<Phase> {
+    let file = phase(clients, span, |number, n| {
+        (format!("names-{number}/{n}"), Kind::Link)
+    });
+    let file = file.await?;
+    let links = device::look_up(&clients[0], "file").await?.links;
+    let (counted, done) = (u64::from(links).saturating_sub(1), file.done());
+    ensure!(counted == done, "lost updates: {counted} of {done}");
+    Ok(file)
+}
+
+fn readings_of(file: &Phase, ways: &[u64]) -> [Reading; 5] {
+    let farthest_ms = 2 * ways.iter().max().copied().unwrap_or(1);
+    let slowest_s = file.slowest().map_or(0.0, |call| call.took_s);
+    let rounds = slowest_s * 1000.0 / farthest_ms as f64;
+    [
+        (ONE_FILE.name, file.rate()),
+        (ROUNDS.name, rounds / (ways.len() + 3) as f64),
+        (SLOWEST.name, slowest_s),
+        (PASSED.name, file.most_passed() as f64),
+        (FILE_BUSY.name, file.busy),
+    ]
+}
+
+/// One row of the figure, the one file only, once: for a profile, or to compare two builds. `trace`: every call is
+/// printed.
+pub fn one_row(
+    field: &Field,
+    writers: usize,
+    one_way_ms: u64,
+    span: Duration,
+    trace: bool,
+) -> Result<()> {
+    let ways = vec![one_way_ms; writers];
+    let stage = Stage::set(field, &ways)?;
+    device::runtime()?.block_on(async {
+        let clients = stage.clients().await?;
+        let (server_before_s, before_s) = (stage.daemon.cpu_s()?, cpu::all_threads_s());
+        let file = one_file(&clients, span).await?;
+        let server_s = stage.daemon.cpu_s()? - server_before_s;
+        let clients_s = cpu::all_threads_s() - before_s;
+        if trace {
+            for call in &file.calls {
+                println!(
+                    "{:8.1} ms  device {:2}  at {:6}  {:6.1} ms  passed by {}",
+                    call.began_s * 1000.0,
+                    call.device,
+                    call.at,
+                    call.took_s * 1000.0,
+                    file.passed(call)
+                );
+            }
+        }
+        for (name, value) in readings_of(&file, &ways) {
+            println!("{name:10} {value:.3}");
+        }
+        let each = 1e6 / file.done() as f64;
+        println!("server     {:.0} us a call", server_s * each);
+        println!("clients    {:.0} us a call", clients_s * each);
+        for client in clients {
+            client.close(device::soon()).await?;
+        }
+        drop(stage.volume);
+        Ok(())
     })
 }
 
@@ -207,65 +285,6 @@ async fn prepare(clients: &[Client]) -> Result<()> {
         device::look_up(client, &format!("own-{number}")).await?;
     }
     Ok(())
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Create,
-    Link,
-}
-
-/// All devices work until the time is over; each begins an operation when its last one is done.
-async fn phase(
-    clients: &[Client],
-    span: Duration,
-    next: impl Fn(usize, u64) -> (String, Kind) + Copy + Send + 'static,
-) -> Result<Phase> {
-    process::check_stop()?;
-    let mut tasks = JoinSet::new();
-    let all = std::process::id();
-    let (began, before_s) = (Instant::now(), cpu::tree_s(all)?);
-    for (number, client) in clients.iter().cloned().enumerate() {
-        tasks.spawn(async move {
-            let (mut done, mut slowest_s) = (0, 0.0_f64);
-            while began.elapsed() < span {
-                let (path, kind) = next(number, done);
-                let one = Instant::now();
-                device::call(&client, operation(&client, &path, kind)?).await?;
-                slowest_s = slowest_s.max(one.elapsed().as_secs_f64());
-                done += 1;
-            }
-            anyhow::Ok((done, slowest_s))
-        });
-    }
-    let (mut done, mut slowest_s) = (0, 0.0_f64);
-    while let Some(task) = tasks.join_next().await {
-        let (one, slow_s) = task??;
-        done += one;
-        slowest_s = slowest_s.max(slow_s);
-    }
-    let seconds = began.elapsed().as_secs_f64();
-    let processors = std::thread::available_parallelism()?.get() as f64;
-    Ok(Phase {
-        done,
-        seconds,
-        slowest_s,
-        busy: (cpu::tree_s(all)? - before_s) / seconds / processors,
-    })
-}
-
-fn operation(client: &Client, path: &str, kind: Kind) -> Result<Call> {
-    match kind {
-        Kind::Create => device::create(client, path, 0o644, content()),
-        Kind::Link => Ok(Call::Link {
-            file: Which::Place(device::place(client, "file")?),
-            to: device::place(client, path)?,
-        }),
-    }
-}
-
-fn content() -> Content {
-    device::content(&[b'x'; 100])
 }
 
 /// Every file that was acknowledged is there.
@@ -299,6 +318,15 @@ fn scaling(outcome: &mut Outcome, placement: Placement) {
             if !samples.is_empty() {
                 outcome.derived(&name_of(*count), placement, share, samples);
             }
+        }
+    }
+    for count in LONG {
+        let one = outcome.samples(&long_name_of(1), placement, ONE_FILE.name);
+        let name = long_name_of(*count);
+        let many = outcome.samples(&name, placement, ONE_FILE.name);
+        if let Some((many, one)) = many.zip(one) {
+            let samples = many.iter().zip(one).map(|(m, o)| m / o).collect();
+            outcome.derived(&name, placement, FILE_SHARE, samples);
         }
     }
     let free = |busy: Metric| -> Vec<String> {

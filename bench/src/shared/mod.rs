@@ -4,5 +4,6 @@
 pub mod author;
 pub mod catch_up;
 pub mod device;
+pub mod phase;
 pub mod server;
 pub mod volume;
