@@ -53,18 +53,22 @@ async fn deliver_all(
         if !account.wait_for_room().await {
             continue;
         }
-        let Ok(turn) = Arc::clone(draws).acquire_owned().await else {
-            return Ok(false);
-        };
-        let drawing = Arc::clone(member);
-        let drawn = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            let drawn = drawing.session().draw()?;
-            Ok(drawn.map(messages))
-        });
-        let drawn = drawn.await.unwrap_or(Err(HostError::Stopped));
-        let Some(messages) = drawn? else {
+        let Some(draft) = member.session().draft()? else {
             return Ok(true);
+        };
+        // Mostly that is so, and another thread would cost more than what it does.
+        let messages = match draft.at_hand() {
+            Ok(delivery) => messages(delivery),
+            Err(draft) => {
+                let Ok(turn) = Arc::clone(draws).acquire_owned().await else {
+                    return Ok(false);
+                };
+                let read = tokio::task::spawn_blocking(move || {
+                    let _turn = turn;
+                    Ok(messages(draft.read()?))
+                });
+                read.await.unwrap_or(Err(HostError::Stopped))?
+            }
         };
         member.spend(messages.iter().map(|(_, body)| body.len()).sum());
         if !pusher.send(0, messages).await {

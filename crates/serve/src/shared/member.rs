@@ -77,10 +77,17 @@ impl Member {
 
     /// NEXT: the device has taken a delivery.
     pub(crate) fn next(&self) -> Result<(), Reject> {
-        if !self.window().taken() {
-            return Err(malformed("NEXT without a delivery"));
+        let was_full = {
+            let mut window = self.window();
+            let was_full = !window.has_room();
+            let taken = window.taken();
+            taken.ok_or_else(|| malformed("NEXT without a delivery"))?;
+            was_full
+        };
+        // Else whatever there is has been delivered, or has rung.
+        if was_full {
+            self.bell.notify_one();
         }
-        self.bell.notify_one();
         Ok(())
     }
 

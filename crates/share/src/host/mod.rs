@@ -41,6 +41,7 @@ mod commit;
 mod confirmed;
 mod counts;
 mod directory;
+mod draft;
 mod epochs;
 mod error;
 mod gather;
@@ -83,10 +84,11 @@ use crate::orderer::Orderer;
 use crate::roster::{Product, Roster};
 
 pub use counts::Counts;
+pub use draft::{Delivery, Draft};
 pub use error::HostError;
 pub use options::HostOptions;
 pub use record::StoredLeaf;
-pub use session::{Delivery, Session, Wake};
+pub use session::{Session, Wake};
 
 /// See the head of this file. Dropping it ends its threads; sessions that are left get [`HostError::Stopped`].
 pub struct Host {

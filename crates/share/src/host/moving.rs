@@ -53,6 +53,23 @@ impl Core {
         Ok(snapshot?)
     }
 
+    /// Leaves at these positions, which are durable, if all are in memory and no more than so many leaves and bytes.
+    pub(super) fn newest(
+        &self,
+        range: Range<u64>,
+        (most, most_bytes): (usize, usize),
+    ) -> Option<Vec<StoredLeaf>> {
+        let wanted = range.end.saturating_sub(range.start);
+        if wanted == 0 {
+            return Some(Vec::new());
+        }
+        let tail = lock(&self.tail);
+        let leaves = tail.get(range).filter(|_| wanted <= most as u64)?;
+        let leaves: Vec<StoredLeaf> = leaves.cloned().collect();
+        let bytes: usize = leaves.iter().map(StoredLeaf::bytes).sum();
+        (leaves.len() as u64 == wanted && bytes <= most_bytes).then_some(leaves)
+    }
+
     /// Leaves at these positions, which are durable.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Vec<StoredLeaf>, HostError> {
         let (split, newer) = {

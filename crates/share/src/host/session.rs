@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use trust::shared::attest::SignedAttest;
 use trust::shared::device::{DeviceKey, KnownDevice};
 use trust::shared::mark::{MarkProof, Nonce};
-use trust::shared::note::SignedNote;
 use trust::{Handle, Record};
 
+use super::draft::{Delivery, Draft};
 use super::record::StoredLeaf;
 use super::tail::MAX_TAIL_BYTES;
 use super::{Core, HostError, Slot, State};
@@ -49,27 +48,6 @@ impl Bell {
             (self.wake)();
         }
     }
-}
-
-/// What a device is sent.
-#[derive(Debug, Clone)]
-pub struct Delivery {
-    /// Position of the first leaf.
-    pub from: u64,
-    /// Leaves up to the note. An entry has its body if that is short or changes who is a member; devices fetch others.
-    pub leaves: Vec<StoredLeaf>,
-    /// Proofs of the device's own marks: the position of the leaf, and the mark.
-    pub proofs: Vec<(u64, Nonce, MarkProof)>,
-    /// The prefix that these leaves end.
-    pub note: SignedNote,
-    /// There are more leaves to draw.
-    pub more: bool,
-    /// Attests that are new to the device.
-    pub attests: Vec<SignedAttest>,
-    /// Somebody wants an Attest.
-    pub asked: bool,
-    /// This entry cannot be ordered.
-    pub refused: Option<[u8; 32]>,
 }
 
 /// See the head of this file. Dropping it ends it.
@@ -220,41 +198,32 @@ impl Session {
         }
     }
 
-    /// What the device is sent next. Reads from the disk when the device is behind. None: nothing now; the session is
-    /// woken when there may be more.
+    /// What the device is sent next; its leaves are not read yet. None: nothing now; the session is woken when there may
+    /// be more.
     ///
     /// # Errors
-    /// [`HostError::NoMember`], [`HostError::Superseded`], [`HostError::Stopped`], [`HostError::Restored`];
-    /// [`HostError::Disk`] when leaves are damaged. The session cannot go on then.
-    pub fn draw(&self) -> Result<Option<Delivery>, HostError> {
+    /// [`HostError::NoMember`], [`HostError::Superseded`], [`HostError::Stopped`], [`HostError::Restored`]. The session
+    /// cannot go on then.
+    pub fn draft(&self) -> Result<Option<Draft>, HostError> {
         self.bell.rung.store(false, Ordering::Release);
-        let (drawn, proofs) = {
-            let mut state = lock(&self.core.state);
-            state.is_running()?;
-            state.slot(self)?;
-            state.is_member(self.device)?;
-            let Some(drawn) = state.orderer.draw(self.device) else {
-                return Ok(None);
-            };
-            let proofs = state.proofs_before(self.device, drawn.leaves.end);
-            (drawn, proofs)
+        let mut state = lock(&self.core.state);
+        state.is_running()?;
+        state.slot(self)?;
+        state.is_member(self.device)?;
+        let Some(drawn) = state.orderer.draw(self.device) else {
+            return Ok(None);
         };
-        let mut leaves = self.core.read(drawn.leaves.clone())?;
-        for leaf in &mut leaves {
-            leaf.body
-                .take_if(|body| !leaf.decides && body.len() > super::record::SHORT_BODY_BYTES);
-        }
-        let here = |(at, ..): &(u64, Nonce, MarkProof)| drawn.leaves.contains(at);
-        Ok(Some(Delivery {
-            from: drawn.leaves.start,
-            leaves,
-            proofs: proofs.into_iter().filter(here).collect(),
-            note: drawn.note,
-            more: drawn.more,
-            attests: drawn.attests,
-            asked: drawn.asked,
-            refused: drawn.refused,
-        }))
+        let proofs = state.proofs_before(self.device, drawn.leaves.end);
+        drop(state);
+        Ok(Some(Draft::new(&self.core, drawn, proofs)))
+    }
+
+    /// What the device is sent next. Reads from the disk when the device is behind. None as in [`Session::draft`].
+    ///
+    /// # Errors
+    /// As [`Session::draft`] and [`Draft::read`].
+    pub fn draw(&self) -> Result<Option<Delivery>, HostError> {
+        self.draft()?.map(Draft::read).transpose()
     }
 
     /// Durable leaves from a position on, with all bodies: at most [`MAX_LEAVES`], at least one. Reads from the disk.

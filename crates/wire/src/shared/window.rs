@@ -32,13 +32,11 @@ impl Window {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// The first of them was taken; false when there is none.
-    pub fn taken(&mut self) -> bool {
-        let Some(bytes) = self.lengths.pop_front() else {
-            return false;
-        };
+    /// The first of them was taken: its length. None when there is none.
+    pub fn taken(&mut self) -> Option<usize> {
+        let bytes = self.lengths.pop_front()?;
         self.bytes = self.bytes.saturating_sub(bytes);
-        true
+        Some(bytes)
     }
 }
 
@@ -71,11 +69,11 @@ mod tests {
             window.sent(bytes);
         }
         assert!(!window.has_room());
-        assert!(window.taken());
+        assert_eq!(window.taken(), Some(2 << 20));
         assert!(window.has_room());
         for _ in 0..3 {
-            assert!(window.taken());
+            assert!(window.taken().is_some());
         }
-        assert!(!window.taken());
+        assert_eq!(window.taken(), None);
     }
 }

@@ -280,7 +280,10 @@ async fn device_that_never_takes_a_delivery_gets_only_the_window() {
     assert_eq!(deliveries, wire::shared::WINDOW);
     // Each NEXT allows one more.
     idle.say(&Request::Next, SESSION_ID).await;
-    while idle.recv().await.unwrap().0 != kind::DELIVERY {}
+    let one_more = async { while idle.recv().await.unwrap().0 != kind::DELIVERY {} };
+    // Before the next heartbeat.
+    let one_more = tokio::time::timeout(Duration::from_secs(5), one_more);
+    one_more.await.expect("there is room for one more");
     server.stop().await;
 }
 

@@ -362,3 +362,26 @@ fn server_waits_a_moment_for_the_lock_of_its_directory() {
     };
     assert!(matches!(&*why, store::StoreError::Locked { .. }), "{why}");
 }
+
+#[test]
+fn delivery_is_at_hand_while_its_leaves_are_in_memory() {
+    let world = World::new();
+    let (core, mut device) = begun(&world);
+    let one_more = |device: &mut Device| {
+        let entry = device.change();
+        device.session.receive(&entry).unwrap();
+        core.pump();
+        device.session.draft().unwrap().unwrap()
+    };
+    let Ok(delivery) = one_more(&mut device).at_hand() else {
+        panic!("it is in memory");
+    };
+    assert_eq!((delivery.from, delivery.leaves.len()), (1, 1));
+    assert!(device.session.draft().unwrap().is_none());
+    let again = Device::connect(&core, 1).unwrap();
+    core.move_leaves().unwrap();
+    let Err(draft) = again.session.draft().unwrap().unwrap().at_hand() else {
+        panic!("it is on the disk");
+    };
+    assert_eq!(draft.read().unwrap().leaves.len(), 2);
+}

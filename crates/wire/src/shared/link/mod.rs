@@ -115,7 +115,7 @@ impl Deliveries {
     pub async fn next(&mut self) -> Result<Delivery, LinkError> {
         match self.waiting.recv().await {
             Some(delivery) => {
-                self.shared.taken();
+                self.shared.taken(delivery.more);
                 Ok(delivery)
             }
             None => Err(self.shared.ended()),

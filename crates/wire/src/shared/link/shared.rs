@@ -15,10 +15,14 @@ use super::error::LinkError;
 use crate::frame::Header;
 use crate::refusal::{ErrorCode, Refusal};
 use crate::shared::request::Request;
-use crate::shared::{SESSION_ID, Window, kind};
+use crate::shared::{SESSION_ID, WINDOW, Window, kind};
 
 /// Most bytes that wait to be sent when one more message of the session comes.
 const MAX_UNSENT_BYTES: usize = 8 << 20;
+/// Deliveries that were taken before the server is told so, at most: a quarter of those that may be outstanding.
+const MAX_UNTOLD: u32 = WINDOW / 4;
+/// Of a longer one the server is told at once, because fewer of them may be outstanding.
+const MAX_UNTOLD_BYTES: usize = 16 << 10;
 /// Most requests that were given up and never answered.
 const MAX_ABANDONED: usize = 256;
 
@@ -43,6 +47,8 @@ pub(super) struct Shared {
 struct Out {
     buffer: BytesMut,
     closed: bool,
+    /// Deliveries that were taken and that the server was not told of.
+    untold: u32,
 }
 
 struct Slots {
@@ -142,8 +148,8 @@ impl Shared {
             let _ = send.send(Err(error.clone()));
         }
         *lock(&self.out) = Out {
-            buffer: BytesMut::new(),
             closed: true,
+            ..Out::default()
         };
         self.wake_writer.notify_one();
         self.ended.notify_waiters();
@@ -164,12 +170,28 @@ impl Shared {
         fits
     }
 
-    /// A delivery was taken, so the server may send one more.
-    pub(super) fn taken(&self) {
+    /// A delivery was taken, so the server may send one more. It is told with the next message, or after some more of
+    /// them: each message costs both ends as much as what it is about. `more`: the server has more to send now.
+    pub(super) fn taken(&self, more: bool) {
         self.heard();
-        lock(&self.waiting).taken();
-        // A dead link is reported by the next delivery that does not come.
-        let _ = self.say(|out| Request::Next.put(SESSION_ID, out));
+        let bytes = lock(&self.waiting).taken();
+        let long = bytes.is_none_or(|bytes| bytes > MAX_UNTOLD_BYTES);
+        let untold = {
+            let mut out = lock(&self.out);
+            out.untold = out.untold.saturating_add(1);
+            out.untold
+        };
+        if more || long || untold >= MAX_UNTOLD {
+            self.tell();
+        }
+    }
+
+    /// Tells the server of the deliveries that were taken.
+    pub(super) fn tell(&self) {
+        if lock(&self.out).untold > 0 {
+            // A dead link is reported by the next delivery that does not come.
+            let _ = self.say(|_| {});
+        }
     }
 
     /// Bytes have come.
@@ -187,6 +209,9 @@ impl Shared {
                 return Err(self.ended());
             }
             if out.buffer.len() <= MAX_UNSENT_BYTES {
+                for _ in 0..std::mem::take(&mut out.untold) {
+                    Request::Next.put(SESSION_ID, &mut out.buffer);
+                }
                 put(&mut out.buffer);
                 drop(out);
                 self.wake_writer.notify_one();

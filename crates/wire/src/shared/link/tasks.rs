@@ -102,7 +102,10 @@ impl Reader {
             Ok(()) => loop {
                 tokio::select! {
                     step = self.step() => if let Err(error) = step { break error },
-                    _ = clock.tick() => if let Some(error) = shared.overdue() { break error },
+                    _ = clock.tick() => {
+                        shared.tell();
+                        if let Some(error) = shared.overdue() { break error }
+                    }
                     () = shared.wait_for_end() => {}
                 }
                 if let Some(error) = shared.dead() {

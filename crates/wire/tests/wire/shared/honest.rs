@@ -130,6 +130,34 @@ async fn server_sends_as_fast_as_deliveries_are_taken() {
     assert!(began.elapsed() >= impatient().max_silence / 4);
 }
 
+/// Each message costs both ends: the server is told of short deliveries with the client's next message, and without one
+/// after a moment.
+#[tokio::test]
+async fn short_deliveries_that_were_taken_are_told_together() {
+    let behave = |mut peer: Peer| async move {
+        assert_eq!(peer.recv().await.unwrap().0, kind::OPEN);
+        for size in 0..2 {
+            peer.send(kind::DELIVERY, 0, &heartbeat(size)).await;
+        }
+        for expected in [kind::NEXT, kind::NEXT, kind::MARK] {
+            assert_eq!(peer.recv().await.unwrap().0, expected);
+        }
+        peer.send(kind::DELIVERY, 0, &heartbeat(2)).await;
+        assert_eq!(peer.recv().await.unwrap().0, kind::NEXT);
+        peer.send(kind::DELIVERY, 0, &heartbeat(3)).await;
+        peer.drain().await;
+    };
+    let (link, mut pushes) = linked(behave).await;
+    link.open(None).unwrap();
+    for size in 0..2 {
+        assert_eq!(pushes.next().await.unwrap().from, size);
+    }
+    link.mark(&Nonce::from_bytes([1; 32])).unwrap();
+    for size in 2..4 {
+        assert_eq!(pushes.next().await.unwrap().from, size);
+    }
+}
+
 #[tokio::test]
 async fn messages_of_the_session_have_no_answer_and_a_refusal_ends_it() {
     let behave = |mut peer: Peer| async move {
