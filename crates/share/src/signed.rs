@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use trust::error::Reject;
 use trust::history::{LogPoint, leaf_hash};
-use trust::key::{PublicKey, SecretKey};
+use trust::key::{PublicKey, SecretKey, Verifier};
 use trust::shared::attest::{Attest, SignedAttest};
 use trust::shared::device::{DeviceKey, Incarnation, KnownDevice};
 use trust::shared::entry::{self, Content, Heading, Ops, Prefix, SignedEntry, body_hash};
@@ -145,7 +145,8 @@ impl Marks {
 pub struct Signed<C> {
     volume: VolumeId,
     epoch: u64,
-    orderer: PublicKey,
+    /// The orderer's key, worked out for many notes. A key that was read always can be.
+    orderer: Option<Verifier>,
     /// Where the epochs before this one ended and it began, this one last.
     starts: Arc<[Prefix]>,
     me: DeviceKey,
@@ -191,7 +192,7 @@ impl<C> Signed<C> {
         Signed {
             volume,
             epoch,
-            orderer,
+            orderer: orderer.verifier().ok(),
             starts: Arc::default(),
             me: DeviceKey::from(&key.public()),
             key,
@@ -315,7 +316,8 @@ impl<C: Codec> Scheme for Signed<C> {
 
     fn note_is_signed(&self, note: &SignedNote) -> bool {
         let here = note.note().log.epoch == self.epoch;
-        here && note.verify(self.volume, &self.orderer).is_ok()
+        let signed = |orderer| note.verify_by(self.volume, orderer).is_ok();
+        here && self.orderer.as_ref().is_some_and(signed)
     }
 }
 

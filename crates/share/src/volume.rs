@@ -64,6 +64,10 @@ pub trait Volume<S: Signer>: Roll<S> {
     ) -> Leftover<Self::Missing, Self::Call> {
         Leftover::Nothing
     }
+    /// Whether an operation says that others change what this device changes.
+    fn contends(&self, _: &S::Op) -> bool {
+        false
+    }
     /// Whether an entry with these operations has room for one more.
     fn has_room(&self, ops: &[S::Op], next: &S::Op) -> bool;
     /// What a program is told when nobody speaks in time for these entries, which its answer rests on.

@@ -77,6 +77,14 @@ impl PublicKey {
         &self.bytes
     }
 
+    /// The key with its point, for many signatures.
+    ///
+    /// # Errors
+    /// None: the bytes were a key when they were read.
+    pub fn verifier(&self) -> Result<Verifier, Reject> {
+        Verifier::from_bytes(self.bytes)
+    }
+
     /// Whether this key made `signature` over exactly `message`.
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
         let point = VerifyingKey::from_bytes(&self.bytes);

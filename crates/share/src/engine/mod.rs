@@ -86,6 +86,10 @@ pub struct Engine<S: Signer, V: Volume<S>, T> {
     confirm: bool,
     /// Somebody wants an Attest, and an entry was in flight: the next entry attests all that is here then.
     owes: bool,
+    /// Others change what this device changes.
+    contended: bool,
+    /// Size of the log with the last entry of this device that made what a call asked for.
+    wrote: u64,
     /// Size of the log when this device began to wait out locks.
     watched: Option<u64>,
     /// A prefix that it has known for the time to live of locks.
@@ -186,6 +190,8 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             },
             confirm: false,
             owes: false,
+            contended: false,
+            wrote: 0,
             watched: None,
             lapsed: 0,
             looks: false,
@@ -320,6 +326,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             }
     }
 
+    /// Other devices change what this one changes, and it does not attest all that it wrote: they may wait for that.
+    pub fn hurries(&self) -> bool {
+        self.contended && self.unattested() && self.attested(self.scheme.me()) < self.wrote
+    }
+
     /// Calls wait for locks of other devices since the log had this size.
     pub fn watched(&self) -> Option<u64> {
         self.watched
@@ -419,6 +430,8 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
             status: self.status.clone(),
             confirm: self.confirm,
             owes: self.owes,
+            contended: self.contended,
+            wrote: self.wrote,
             watched: self.watched,
             lapsed: self.lapsed,
             looks: self.looks,
@@ -465,7 +478,7 @@ impl<S: Signer, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.ledger, self.news.len(), self.unsynced, self.kept).hash(state);
         (self.incarnation, self.n, &self.attested, self.confirm).hash(state);
-        (self.owes, self.looks).hash(state);
+        (self.owes, self.contended, self.wrote, self.looks).hash(state);
         for (author, _) in self.unverified.iter() {
             author.hash(state);
         }

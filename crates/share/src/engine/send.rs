@@ -66,6 +66,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             match self.build(running) {
                 Build::Says(..) => reads.push(at),
                 Build::Op(op, mut stored) if free && self.ledger.volume().has_room(&ops, &op) => {
+                    self.contended |= self.ledger.volume().contends(&op);
                     blocks.append(&mut stored);
                     calls.push(running.call.clone());
                     self.sent(at, ops.len());
@@ -89,7 +90,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         self.read(&reads, out);
         let confirms = self.confirm && self.flight.is_empty();
         let owes = self.owes && self.flight.is_empty();
-        if confirms || owes && !ops.is_empty() {
+        if confirms || (owes || self.hurries()) && !ops.is_empty() {
             self.confirm = false;
             self.sync(out);
         } else if owes && self.unattested() {

@@ -278,7 +278,17 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let Some(running) = self.running.get_mut(place) else {
             return;
         };
-        match self.ledger.volume().outcome(at, op, &running.call) {
+        let outcome = self.ledger.volume().outcome(at, op, &running.call);
+        match &outcome {
+            Outcome::Done(..) => {
+                // Its first entry came too late, or it waited for its turn.
+                self.contended = running.attempts > 1;
+                self.wrote = at.saturating_add(1);
+            }
+            Outcome::Again => self.contended = true,
+            Outcome::Late(_) | Outcome::Missing(_) => {}
+        }
+        match outcome {
             Outcome::Late(answer) => {
                 self.confirm = true;
                 running.stage = Stage::Late { at, op, answer };

@@ -99,8 +99,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         Ok(())
     }
 
+    /// Whether its author did not sign it. What this device has sent, it has signed: the hash covers the signature.
     pub(super) fn is_forged(&self, entry: &S::Entry) -> bool {
-        self.scheme.rules().has(Rule::Signature) && !self.scheme.entry_is_signed(entry)
+        let sent = || self.flight.iter().any(|mine| S::id(mine) == S::id(entry));
+        let signed = || sent() || self.scheme.entry_is_signed(entry);
+        self.scheme.rules().has(Rule::Signature) && !signed()
     }
 
     fn forged(&self, at: u64, entry: &S::Entry, note: &S::Note) -> Wrong<S> {

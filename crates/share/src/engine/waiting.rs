@@ -209,11 +209,13 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// An Attest of another device.
     pub(super) fn learn(&mut self, attest: &S::Attest, out: &mut Effects<S, V, T>) {
         let (device, seen) = S::attested(attest);
+        let here = self.ledger.log().root_at(seen.size);
+        // What says no more than is known costs no signature. One of another log says more.
+        let says_more = seen.size > self.attested(device) || here != Some(seen.root);
         let known = self.ledger.author(device).is_some();
-        if !known || !self.scheme.attest_is_signed(attest) {
+        if !known || !says_more || !self.scheme.attest_is_signed(attest) {
             return;
         }
-        let here = self.ledger.log().root_at(seen.size);
         if self.scheme.rules().has(Rule::AttestOnChain) && here != Some(seen.root) {
             if here.is_some() {
                 out.push(Effect::Differs(attest.clone()));

@@ -372,6 +372,10 @@ impl Volume<Product> for Files {
         why.map_or(answer, |why| Answer::Refused(why.into()))
     }
 
+    fn contends(&self, op: &Op) -> bool {
+        turn::only_claims(op)
+    }
+
     fn has_room(&self, ops: &[Op], next: &Op) -> bool {
         room::has_room(ops, next)
     }

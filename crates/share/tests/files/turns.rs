@@ -1,13 +1,16 @@
 //! Many devices that change one file: each gets its turn, and nothing is lost.
 
 use share::files::{Answer, Attributes, Call, Which};
+use share::signed::Entry;
 use trust::inode::Xattrs;
 use trust::shared::calls;
+use trust::shared::change::Change;
 use trust::shared::decision::Decision;
 use trust::shared::principal::{Device, FileId};
 
 use crate::asks::regular;
 use crate::net::Net;
+use crate::world::{device, ops};
 
 /// A device that changes the file again and again.
 struct Writer {
@@ -457,4 +460,52 @@ fn change_of_a_device_whose_lock_was_taken_over_is_made_again() {
     assert_eq!(attributes(&mut net, 1), 7);
     net.rest();
     assert!(!net.locked(file));
+}
+
+/// Whether an entry says that its author waits for its turn.
+fn claims(net: &Net, at: u64) -> bool {
+    let ops = ops(&net.body(at));
+    let mut changes = ops.iter().flat_map(|op| &op.changes);
+    changes.any(|change| matches!(change, Change::Claim { .. }))
+}
+
+/// The answers of others rest on what a device writes that changes what they change. When it claims its next turn, it attests
+/// that.
+#[test]
+fn device_that_meets_others_attests_before_its_next_turn() {
+    let (mut net, file) = with_file(2, 72);
+    net.whole = true;
+    let mut looked = net.stored_entries().len();
+    let mut calls: Vec<u64> = (0..2).map(|at| change(&mut net, at, file, 0)).collect();
+    // Where the last entry of each lies that made a call, and is to be attested by the next claim.
+    let mut wrote = [None; 2];
+    let mut attested = 0;
+    for number in 1..200 {
+        net.turn();
+        let entries = net.stored_entries();
+        for (position, entry) in entries.iter().skip(looked) {
+            let by = (0..2).find(|at| entry.signed().entry().device == device(*at));
+            let by = by.expect("one of the two");
+            if claims(&net, *position)
+                && let Some(wrote) = wrote[by].take()
+            {
+                let kept = entry.signed().entry().kept;
+                assert!(kept > wrote, "it attests {kept}, and wrote at {wrote}");
+                attested += 1;
+            }
+        }
+        looked = entries.len();
+        for at in 0..2 {
+            if net.nodes[at].answers.contains_key(&calls[at]) {
+                let own = |(_, entry): &&(u64, Entry)| entry.signed().entry().device == device(at);
+                wrote[at] = entries
+                    .iter()
+                    .rev()
+                    .find(own)
+                    .map(|(position, _)| *position);
+                calls[at] = change(&mut net, at, file, number);
+            }
+        }
+    }
+    assert!(attested > 5, "{attested} claims after a change");
 }

@@ -219,13 +219,18 @@ fn entry_with_a_wrong_signature_or_too_large_convicts_the_orderer() {
         seen: Log::<Real>::point(&recent),
         ..own(&log[1])
     };
-    let ops = vec![
-        Add {
-            counter: 0,
-            from: 1
-        };
-        9
-    ];
+    let add = Add {
+        counter: 0,
+        from: 1,
+    };
+    // Under its own name too, unless it has sent just that.
+    let entry = real(0, 1).sign(heading, vec![add; 1]).expect("an entry");
+    with[2] = Leaf::Entry(forged(&entry));
+    let Evidence::Form { malformed, .. } = convicts(&reply(&with, 2)) else {
+        panic!("other evidence");
+    };
+    assert!(malformed.is_some_and(|what| what.contains("signature")));
+    let ops = vec![add; 9];
     with[2] = Leaf::Entry(real(0, 1).sign(heading, ops).expect("an entry"));
     let Evidence::Form {
         malformed, faults, ..
@@ -255,12 +260,15 @@ fn attest_counts_only_when_its_device_signed_it_for_this_log() {
         attests,
         ..reply(&log, 3)
     };
-    let effects = client.deliver(&with(vec![elsewhere]));
+    let effects = client.deliver(&with(vec![elsewhere.clone()]));
     assert!(matches!(effects.as_slice(), [Effect::Differs(_)]));
     assert!(client.deliver(&with(vec![forged_attest(&good)])).is_empty());
     assert!(!client.is_supported(device(1), 2));
     client.deliver(&with(vec![good]));
     assert!(client.is_supported(device(1), 2));
+    // One of another log, also if it names no more than is attested here.
+    let effects = client.deliver(&with(vec![elsewhere]));
+    assert!(matches!(effects.as_slice(), [Effect::Differs(_)]));
 }
 
 /// Device 1 resumes, adds one to counter 0, keeps nothing and attests nothing.

@@ -10,7 +10,7 @@ use crate::history::LogPoint;
 use crate::history::signed_note::{
     ED25519, SIGNATURE_PREFIX, checkpoint_lines, key_id, origin, signature_line, unbase64,
 };
-use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
+use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey, Verifier};
 use crate::volume_id::VolumeId;
 
 /// Bytes of a note in its compact form.
@@ -114,10 +114,23 @@ impl SignedNote {
     /// [`Reject::NotSigned`].
     pub fn verify(&self, volume: VolumeId, orderer: &PublicKey) -> Result<VerifiedNote, Reject> {
         let text = self.note.text(volume);
-        if !orderer.verify(text.as_bytes(), &self.signature) {
-            return Err(Reject::NotSigned("the orderer's signature is bad"));
+        self.verified(orderer.verify(text.as_bytes(), &self.signature))
+    }
+
+    /// As [`SignedNote::verify`], by who has worked out the orderer's key for many notes.
+    ///
+    /// # Errors
+    /// [`Reject::NotSigned`].
+    pub fn verify_by(&self, volume: VolumeId, orderer: &Verifier) -> Result<VerifiedNote, Reject> {
+        let text = self.note.text(volume);
+        self.verified(orderer.verify(text.as_bytes(), &self.signature))
+    }
+
+    fn verified(&self, signed: bool) -> Result<VerifiedNote, Reject> {
+        match signed {
+            true => Ok(VerifiedNote(*self)),
+            false => Err(Reject::NotSigned("the orderer's signature is bad")),
         }
-        Ok(VerifiedNote(*self))
     }
 }
 
