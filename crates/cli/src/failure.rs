@@ -319,8 +319,10 @@ kinds! {
     ForgedAdmission => Integrity, "somebody without the invitation answers, perhaps the server itself. Nothing was admitted; begin again with a new invitation, and tell the operator";
     /// The words are those of no device that asks.
     OtherWords => Integrity, "nothing was admitted. Compare the spelling of the words. If they are right, somebody sits between the two devices: begin again with a new invitation";
-    /// A text to compare is none of this volume.
-    BadSeen => Integrity, "copy the whole text that `bulla share compare VOLUME` printed on the other device, of the same volume; if it is whole, the server did not sign it";
+    /// A text is no text to compare, or one of another volume or server.
+    NoSeen => Usage, "copy the whole text that `bulla share compare VOLUME` printed on the other device, with its last line; it must be of the same volume, and after a fork of the same epoch of its log";
+    /// The server did not sign a text to compare.
+    BadSeen => Integrity, "copy the whole text that `bulla share compare VOLUME` printed on the other device; if it is whole, the server did not sign it";
     /// The other device has seen more.
     NotSeenYet => Unavailable, "the server has not shown this device as much as the other one: try again when it answers. If it stays so, it hides something from one of the two";
     /// There is no checkpoint.

@@ -21,15 +21,17 @@ pub type Secret = Zeroizing<Vec<u8>>;
 
 /// Reads a passphrase. With `twice`, the prompt asks for it two times and compares.
 pub fn get(flags: &Passphrase, no_input: bool, prompt: &str, twice: bool) -> Outcome<Secret> {
-    let secret = if let Some(path) = &flags.passphrase_file {
-        from_file(path)?
-    } else if let Some(number) = flags.passphrase_fd {
-        from_file(&PathBuf::from(format!("/proc/self/fd/{number}")))?
+    let secret = if let Some(path) = file_of(flags) {
+        from_file(&path)?
     } else if let Some(command) = &flags.passphrase_command {
         from_command(command)?
     } else {
         ask(no_input, prompt, twice)?
     };
+    not_empty(secret)
+}
+
+fn not_empty(secret: Secret) -> Outcome<Secret> {
     if secret.is_empty() {
         return Err(Failure::new(Kind::NoInput, "the passphrase is empty")
             .with_hint("give a passphrase, or make the key with --no-passphrase"));
@@ -37,10 +39,62 @@ pub fn get(flags: &Passphrase, no_input: bool, prompt: &str, twice: bool) -> Out
     Ok(secret)
 }
 
+/// Passphrases of several keys, in the order in which they are needed. Of a file or a descriptor each line is for one key,
+/// and the last one for all that follow; a command runs for each key, and the terminal asks for each.
+pub struct Several<'a> {
+    flags: &'a Passphrase,
+    no_input: bool,
+    file: Option<File>,
+    last: Secret,
+}
+
+impl Several<'_> {
+    /// Nothing is read yet.
+    pub fn of(flags: &Passphrase, no_input: bool) -> Several<'_> {
+        Several {
+            flags,
+            no_input,
+            file: None,
+            last: Secret::default(),
+        }
+    }
+
+    /// The passphrase of the next key. `prompt` asks for it.
+    pub fn next(&mut self, prompt: &str) -> Outcome<Secret> {
+        let Some(path) = file_of(self.flags) else {
+            return get(self.flags, self.no_input, prompt, false);
+        };
+        // Opened once: a file would begin again, and a pipe would not.
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(open(&path)?),
+        };
+        let line = first_line(file).map_err(|e| unreadable(&path, &e))?;
+        if !line.is_empty() {
+            self.last = line;
+        }
+        not_empty(self.last.clone())
+    }
+}
+
+/// The file that the flags name, or the descriptor.
+fn file_of(flags: &Passphrase) -> Option<PathBuf> {
+    let number = flags.passphrase_fd;
+    let descriptor = || number.map(|number| PathBuf::from(format!("/proc/self/fd/{number}")));
+    flags.passphrase_file.clone().or_else(descriptor)
+}
+
+fn open(path: &Path) -> Outcome<File> {
+    File::open(path).map_err(|e| unreadable(path, &e))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let what = format!("cannot read the passphrase from {}", path.display());
+    Failure::io(what, error)
+}
+
 fn from_file(path: &Path) -> Outcome<Secret> {
-    let what = || format!("cannot read the passphrase from {}", path.display());
-    let file = File::open(path).map_err(|e| Failure::io(what(), &e))?;
-    first_line(file).map_err(|e| Failure::io(what(), &e))
+    first_line(open(path)?).map_err(|e| unreadable(path, &e))
 }
 
 fn from_command(command: &str) -> Outcome<Secret> {

@@ -74,6 +74,11 @@ pub trait Volume<S: Signer>: Roll<S> {
     fn silent(unattested: &Self::Basis) -> Self::Answer;
 }
 
+/// Entries without effect after which a call takes the lock of its file, so that others let it go first. With more, the
+/// devices of a file that is changed often try again and again before there is a queue (decision 0061). The explorer's
+/// small volume has the same.
+pub const PATIENCE: u8 = 1;
+
 /// Who calls, and how often the call has failed.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<D> {

@@ -53,10 +53,11 @@ pub struct KeyList {
 /// Where a passphrase comes from. Without these flags, the command asks for it on the terminal.
 #[derive(Debug, Clone, Args)]
 pub struct Passphrase {
-    /// Read the passphrase from the first line of FILE
+    /// Read the passphrase from the first line of FILE; of several keys, each from a line of its own, the last line for the
+    /// rest
     #[arg(long, value_name = "FILE")]
     pub passphrase_file: Option<PathBuf>,
-    /// Read the passphrase from the first line of the open file descriptor N
+    /// The same from the open file descriptor N
     #[arg(long, value_name = "N", conflicts_with = "passphrase_file")]
     pub passphrase_fd: Option<u32>,
     /// Run CMD and use the first line of its output as the passphrase

@@ -44,7 +44,7 @@ pub enum ShareCommand {
     /// Give a user a role in a group
     Grant(ShareGrant),
     /// Take a user's role in a group away
-    Revoke(ShareRevoke),
+    Revoke(ShareRole),
     /// Show how far all devices agree, who is silent, and what nobody has confirmed
     Status(ShareVolume),
     /// Run the engine of this device for all programs of this user, until SIGTERM or Ctrl-C
@@ -337,9 +337,9 @@ pub struct ShareGroup {
     pub waiting: Waiting,
 }
 
-/// `bulla share grant`.
+/// A user's role in a group: `bulla share revoke`.
 #[derive(Debug, Args)]
-pub struct ShareGrant {
+pub struct ShareRole {
     /// The shared volume: its name on this machine, or its id
     pub volume: String,
     /// The group; `everybody` owns the root directory, and its administrators are those of the volume
@@ -348,28 +348,23 @@ pub struct ShareGrant {
     /// The user
     #[arg(value_parser = parse_label)]
     pub user: Label,
-    /// `reader`, `writer` or `admin`
-    #[arg(value_parser = parse_role)]
-    pub role: Role,
+    /// Also take the role of the group's last administrator: then only those of `everybody` can change its members
+    #[arg(long)]
+    pub without_admin: bool,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// `bulla share revoke`.
+/// `bulla share grant`.
 #[derive(Debug, Args)]
-pub struct ShareRevoke {
-    /// The shared volume: its name on this machine, or its id
-    pub volume: String,
-    /// The group
-    #[arg(value_parser = parse_label)]
-    pub group: Label,
-    /// The user
-    #[arg(value_parser = parse_label)]
-    pub user: Label,
-    /// The flags.
+pub struct ShareGrant {
+    /// Of whom, and where.
     #[command(flatten)]
-    pub waiting: Waiting,
+    pub of: ShareRole,
+    /// `reader`, `writer` or `admin`
+    #[arg(value_parser = parse_role)]
+    pub role: Role,
 }
 
 /// `bulla share run`.

@@ -186,11 +186,21 @@ pub fn public(path: &Path) -> Outcome<PublicKey> {
 
 /// Reads a signing key, with its passphrase if it has one.
 pub fn load(path: &Path, flags: &Passphrase, no_input: bool) -> Outcome<SecretKey> {
+    load_next(path, &mut passphrase::Several::of(flags, no_input))
+}
+
+/// Loads several keys. The flags give a passphrase for each of them that has one.
+pub fn load_all(paths: &[PathBuf], flags: &Passphrase, no_input: bool) -> Outcome<Vec<SecretKey>> {
+    let mut secrets = passphrase::Several::of(flags, no_input);
+    let keys = paths.iter().map(|path| load_next(path, &mut secrets));
+    keys.collect()
+}
+
+fn load_next(path: &Path, secrets: &mut passphrase::Several<'_>) -> Outcome<SecretKey> {
     if !keyfile::has_passphrase(path).map_err(missing)? {
         return Ok(keyfile::load(path, || Err("the file changed"))?);
     }
-    let prompt = format!("Passphrase of {}", path.display());
-    let secret = passphrase::get(flags, no_input, &prompt, false)?;
+    let secret = secrets.next(&format!("Passphrase of {}", path.display()))?;
     Ok(keyfile::load(path, || {
         Ok::<_, std::convert::Infallible>(secret)
     })?)

@@ -103,6 +103,12 @@ impl Membership {
         named
     }
 
+    /// How many users may change the members of a group.
+    pub fn admins(&self, group: Principal) -> usize {
+        let roles = self.0.members.roles(group, self.0.at);
+        roles.filter(|(_, role)| *role == Role::Admin).count()
+    }
+
     /// The devices, by number.
     pub fn devices(&self) -> Vec<Member> {
         let members = &self.0.members;

@@ -86,9 +86,9 @@ pub async fn follow(home: &Home, more: Vec<Signed>, until: Instant) -> Outcome<F
 
 /// Logs what came back and what is lost, each once.
 pub fn log(given: &GivenBack) {
-    for (name, why) in &given.lacking {
-        let name = text::printable(name.as_bytes());
-        tracing::warn!(%name, %why, "a file of this device is lost after the fork");
+    for (path, why) in &given.lacking {
+        let path = text::printable(path);
+        tracing::warn!(%path, %why, "a file of this device is lost after the fork");
     }
     for copy in &given.copies {
         let name = text::printable(copy.copy.as_bytes());
@@ -131,10 +131,10 @@ impl Recovered {
             };
             output.warn(&format!("it is here again as `{name}`{place}"));
         }
-        for (name, why) in &given.lacking {
-            let name = text::printable(name.as_bytes());
+        for (path, why) in &given.lacking {
+            let path = text::printable(path);
             output.warn(&format!(
-                "`{name}` is lost: {why}. Put it again if you have it elsewhere"
+                "`{path}` is lost: {why}. Put it again if you have it elsewhere"
             ));
         }
         if given.others > 0 {
@@ -152,7 +152,7 @@ impl Recovered {
     pub fn fields(&self) -> Map<String, Value> {
         let given = self.given.clone().unwrap_or_default();
         let names = given.lacking.iter();
-        let names = names.map(|(name, _)| text::printable(name.as_bytes()));
+        let names = names.map(|(path, _)| text::printable(path));
         fields(json!({
             "lacking_names": names.collect::<Vec<String>>(),
             "lost_entries": given.entries,

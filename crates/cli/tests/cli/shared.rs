@@ -174,6 +174,39 @@ fn reader_may_look_and_not_write() {
 }
 
 #[test]
+fn last_administrator_of_a_group_stays_unless_the_user_says_so() {
+    let (_orderer, ada) = founded(&[]);
+    for user in ["bob", "eve"] {
+        ada.run(&["share", "user", "add", "notes", user]).ends(0);
+    }
+    ada.run(&["share", "group", "add", "notes", "team"]).ends(0);
+    let roles = || ada.run(&["share", "group", "list", "notes"]).ends(0).out;
+    let (grant, revoke) = (
+        ["share", "grant", "notes", "team"],
+        ["share", "revoke", "notes", "team"],
+    );
+    let grant = |user, role| ada.run(&[&grant[..], &[user, role]].concat());
+    let revoke = |user| ada.run(&[&revoke[..], &[user]].concat());
+    // Whoever makes a group is its administrator.
+    assert!(revoke("ada").ends(1).err.contains("no administrator"));
+    grant("bob", "admin").ends(0);
+    revoke("ada").ends(0);
+    let before = roles();
+    for told in [revoke("bob"), grant("bob", "writer")] {
+        let told = told.ends(1);
+        assert!(told.err.contains("no administrator"), "{}", told.err);
+        assert!(told.err.contains("hint: make another user"), "{}", told.err);
+    }
+    assert_eq!(roles(), before);
+    grant("eve", "admin").ends(0);
+    revoke("bob").ends(0);
+    let args = ["share", "revoke", "notes", "team", "eve", "--without-admin"];
+    ada.run(&args).ends(0);
+    // An administrator of the volume can still change its members.
+    grant("bob", "admin").ends(0);
+}
+
+#[test]
 fn removed_device_is_refused_and_what_it_wrote_stays() {
     let (_orderer, ada) = founded(&[]);
     let laptop = joined(&ada, "ada");

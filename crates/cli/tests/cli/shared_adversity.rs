@@ -192,10 +192,29 @@ fn devices_that_have_seen_one_log_compare_as_the_same() {
         .run(&["--json", "share", "compare", "notes", "seen"])
         .ends(0);
     assert!(same.field("size").as_u64().unwrap() > 2);
-    write(&laptop, "seen", &text.replace('1', "2"));
-    laptop.run(&["share", "compare", "notes", "seen"]).ends(20);
-    write(&laptop, "seen", "");
-    laptop.run(&["share", "compare", "notes", "seen"]).ends(20);
+    // A note that the server did not sign is one thing, and a text that is no note another.
+    let mut lines: Vec<&str> = text.lines().collect();
+    let later = format!("{}0", lines[1]);
+    lines[1] = &later;
+    for (seen, code, kind) in [
+        (lines.join("\n") + "\n", 20, "integrity"),
+        (text.replace("time", "at"), 2, "usage"),
+        (text.trim_end().to_owned(), 2, "usage"),
+        ("good morning\n".to_owned(), 2, "usage"),
+        (String::new(), 2, "usage"),
+        ("x".repeat(100_000), 2, "usage"),
+    ] {
+        write(&laptop, "seen", &seen);
+        let args = ["--json", "share", "compare", "notes", "seen"];
+        let told = laptop.run(&args).ends(code);
+        assert_eq!(told.field("error")["kind"], kind, "{seen}");
+        assert!(
+            told.field("error")["hint"]
+                .as_str()
+                .unwrap()
+                .contains("copy the whole text")
+        );
+    }
 }
 
 #[test]

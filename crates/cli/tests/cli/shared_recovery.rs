@@ -1,14 +1,15 @@
 //! After a fork, with real processes: the owner lets one log stand, the server accepts it, and all devices go on. What a
 //! device alone had comes back as copies.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Instant;
 
 use crate::shared_engine::Running;
 use crate::shared_forks::{compared, forked, kind, put, read};
-use crate::shared_lab::{Orderer, joined};
-use crate::support::{Home, copy, wait_until};
+use crate::shared_lab::{Orderer, founded, joined};
+use crate::support::{Home, Ran, copy, wait_until};
 
 /// The names in the root directory.
 fn names(home: &Home) -> Vec<String> {
@@ -335,6 +336,94 @@ fn two_owners_sign_together() {
         let status = home.run(&["--json", "share", "status", "notes"]).ends(0);
         assert_eq!(status.field("epoch"), 1);
     }
+}
+
+/// Each line is for one key, from a pipe as from a file; the last one is for those that follow.
+#[test]
+fn passphrases_of_several_owners_come_from_one_descriptor() {
+    let (orderer, key) = Orderer::new("127.0.0.1");
+    let ada = Home::new();
+    for (name, secret) in [("one", "first"), ("two", "second"), ("three", "second")] {
+        std::fs::write(ada.path("secret"), secret).unwrap();
+        let args = ["key", "new", "--out", name, "--passphrase-file", "secret"];
+        ada.run(&args).ends(0);
+    }
+    ada.run(&["key", "new", "--out", "open", "--no-passphrase"])
+        .ends(0);
+    let location = orderer.location();
+    let init = |name: &str, secrets: &str, pipe: bool| {
+        let args = [
+            "share",
+            "init",
+            name,
+            "--orderer",
+            &key,
+            "--server",
+            &location,
+        ];
+        let owners = [
+            "--owner-key",
+            "one",
+            "--owner-key",
+            "open",
+            "--owner-key",
+            "two",
+        ];
+        let rest = [
+            "--owner-key",
+            "three",
+            "--user",
+            "ada",
+            "--passphrase-fd",
+            "0",
+            "--out",
+            name,
+        ];
+        let mut command = ada.command(&[&args[..], &owners, &rest].concat());
+        std::fs::write(ada.path("secrets"), secrets).unwrap();
+        command.stdin(match pipe {
+            true => {
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                writer.write_all(secrets.as_bytes()).unwrap();
+                std::process::Stdio::from(reader)
+            }
+            false => std::fs::File::open(ada.path("secrets")).unwrap().into(),
+        });
+        Ran::of(command.output().unwrap())
+    };
+    for pipe in [true, false] {
+        let name = format!("notes{}", u8::from(pipe));
+        let wrong = init(&name, "first\n", pipe).ends(12);
+        assert!(wrong.err.contains("two"), "{}", wrong.err);
+        init(&name, "second\nfirst\n", pipe).ends(12);
+        init(&name, "", pipe).ends(2);
+        init(&name, "first\nsecond\n", pipe).ends(0);
+    }
+}
+
+/// Through directories that stand, and through those that are lost with it.
+#[test]
+fn lost_file_is_named_with_its_directories() {
+    let (mut orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    ada.run(&["mkdir", "notes", "trips"]).ends(0);
+    ada.run(&["mkdir", "notes", "trips/far"]).ends(0);
+    laptop.run(&["ls", "notes", "trips/far"]).ends(0);
+    orderer.turn_into_liar(&["repo", "other"]);
+    put(&ada, "plan", "the ferry goes at nine\n");
+    std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
+    laptop.run(&["mkdir", "notes", "trips/new"]).ends(0);
+    for directory in ["trips/far", "trips/new"] {
+        let path = format!("{directory}/long");
+        laptop.run(&["put", "long", "notes", &path]).ends(0);
+    }
+    let rules = recovered(&ada, &[]);
+    accepted(&mut orderer, &rules);
+    let told = laptop.run(&["--json", "share", "follow", "notes", &rules]);
+    let told = told.ends(0);
+    let mut names: Vec<String> = serde_json::from_value(told.field("lacking_names")).unwrap();
+    names.sort();
+    assert_eq!(names, ["trips/far/long", "trips/new/long"]);
 }
 
 /// A process that began as a guest runs the engine later: then it gives back what is owed.

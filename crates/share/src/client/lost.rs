@@ -15,12 +15,14 @@ use std::time::{Duration, Instant};
 use reader::{Fetch, Prefetcher, ReadError, Spawner, Tree};
 use state::private;
 use trust::shared::change::Change;
+use trust::shared::guard::Guard;
 use trust::shared::ops::Body;
 use trust::shared::principal::{FileId, Name};
 use trust::tree::inode::{Content, FileKind, Inode};
 
 use super::connection::{Connection, Lost as Away, Trouble};
 use super::driver::Command;
+use super::paths::Paths;
 use super::{Client, ClientError, NewFile};
 use crate::files::{Answer, Call, File, Place};
 use crate::home::GIVEN_BACK;
@@ -43,8 +45,9 @@ pub struct GivenBack {
     pub entries: u64,
     /// Files that are there again.
     pub copies: Vec<Copy>,
-    /// Files whose content or directory nobody gives, and why.
-    pub lacking: Vec<(Name, String)>,
+    /// Files whose content or directory nobody gives: the path that each had, from the root directory as far as it is
+    /// known, and why.
+    pub lacking: Vec<(Vec<u8>, String)>,
     /// Moves, removals and decisions about members, which do not come back.
     pub others: u64,
 }
@@ -92,6 +95,8 @@ impl Before {
 struct Lost {
     directories: HashMap<FileId, Written>,
     files: Vec<Written>,
+    /// Where directories were, as guards of the entries say.
+    linked: HashMap<FileId, (FileId, Name)>,
     others: u64,
     /// Entries whose body is not on this device.
     unread: u64,
@@ -111,6 +116,8 @@ impl Lost {
                 lost.unread = lost.unread.saturating_add(1);
                 continue;
             };
+            let guards = body.ops().iter().flat_map(|op| &op.guards);
+            lost.linked.extend(guards.filter_map(place_of));
             for change in body.ops().iter().flat_map(|op| &op.changes) {
                 match change {
                     Change::Set { file, inode } => drop(inodes.insert(*file, Arc::clone(inode))),
@@ -162,6 +169,27 @@ impl Lost {
             }
         }
         lost
+    }
+}
+
+impl Lost {
+    /// Where directories are, as far as these entries say.
+    fn places(&self) -> HashMap<FileId, (FileId, Name)> {
+        let made = self.directories.values();
+        let made = made.map(|it| (it.file, (it.parent, it.name.clone())));
+        self.linked.clone().into_iter().chain(made).collect()
+    }
+}
+
+/// The directory that a guard is about, and where it is.
+fn place_of(guard: &Guard) -> Option<(FileId, (FileId, Name))> {
+    match guard {
+        Guard::Linked {
+            directory,
+            parent,
+            name,
+        } => Some((*directory, (*parent, name.clone()))),
+        _ => None,
     }
 }
 
@@ -230,6 +258,7 @@ impl Client {
             ..GivenBack::default()
         };
         let (mut made, mut later) = (HashMap::new(), None);
+        let mut paths = Paths::of(self.root(), lost.places());
         for written in &lost.files {
             let back = match self.is_readable(&written.inode, patience).await {
                 Ok(()) => self.put_back(written, &lost, &mut made, patience).await,
@@ -237,7 +266,12 @@ impl Client {
             };
             match back {
                 Ok(Ok(copy)) => given.copies.push(copy),
-                Ok(Err(why)) => given.lacking.push((written.name.clone(), why)),
+                Ok(Err(why)) => {
+                    let path = paths
+                        .path(self, (written.parent, &written.name), until)
+                        .await;
+                    given.lacking.push((path, why));
+                }
                 // What does not come must not hold up the others.
                 Err(error) if Instant::now() < until => later = Some(error),
                 Err(error) => return Err(error),

@@ -14,7 +14,7 @@
 //! | `beacons` | devices that must write again and again |
 //! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
-//! | `lost` | what this device wrote and the log does not have after a fork |
+//! | `lost`, `paths` | what this device wrote and the log does not have after a fork |
 //! | `place` | the server's blocks for programs |
 //! | [`local`] | what these programs say to each other, as bytes |
 //! | `start`, `open` | from a home to an engine, and to a client |
@@ -42,6 +42,7 @@ mod lost;
 mod neighbour;
 mod open;
 mod outbox;
+mod paths;
 mod place;
 mod start;
 mod status;

@@ -25,11 +25,8 @@ use super::call::{Call, Which};
 use super::plan::{Plan, Try};
 use super::sight::{Halt, Sight};
 use super::{Files, question};
-use crate::volume::Leftover;
+use crate::volume::{Leftover, PATIENCE};
 
-/// Entries without effect after which a call takes the lock of its file, so that others let it go first. With more, the
-/// devices of a file that is changed often try again and again before there is a queue (decision 0061).
-const PATIENCE: u8 = 1;
 /// Files that are looked at in one step.
 const MOST: usize = 64;
 /// Longest key of a lock's row, bytes.

@@ -35,6 +35,8 @@ pub enum Check {
     Log,
     /// A call needs too many entries.
     Attempts,
+    /// Others get a lock again and again that a device waits for.
+    Overtaken,
     /// Nothing more happens, and somebody still waits.
     Waits,
     /// A lock is taken over before its time.

@@ -1,6 +1,6 @@
 //! From a system call to an operation of an entry, or to its answer.
 
-use share::volume::Attempt;
+use share::volume::{Attempt, PATIENCE};
 
 use crate::protocol::{Answer, Call, Change, Content, Device, Guard, Key, Op};
 use crate::rules::{Rule, Rules};
@@ -28,9 +28,6 @@ impl Caller<'_> {
         u128::from(self.attempt.device) + 1
     }
 }
-
-/// Failures after which an operation takes the file's lock.
-const PATIENCE: u8 = 3;
 
 pub fn build(asked: Asked, attempt: &Attempt<Device>, rules: Rules, state: &State) -> Build {
     let caller = &Caller {
@@ -77,8 +74,9 @@ pub fn build(asked: Asked, attempt: &Attempt<Device>, rules: Rules, state: &Stat
         Call::Remove(device) => done(vec![], vec![member(device, false)]),
         Call::Accept(device) => done(vec![], vec![Change::Accept(device)]),
         Call::Fold => fold(caller, state),
-        Call::Lock(file) => take(file, true, caller, state),
-        Call::Unlock(file) => under_lock(file, vec![Change::Unlock(file)], caller, state),
+        Call::Lock(file) => take(file, Change::Lock(file), caller, state),
+        Call::Unlock(file) => under_lock(file, vec![given_up(file, caller, state)], caller, state),
+        Call::GiveUp(file) => give_up(file, caller, state),
         Call::PutLocked(file) => {
             let content = Content::default().with(caller.asked.call);
             let put = Change::Set(Key::File(file), content.0);
@@ -111,8 +109,9 @@ fn fold(caller: &Caller<'_>, state: &State) -> Build {
     })
 }
 
-/// Takes a file's lock, renews it, or takes it over when its holder has not renewed it for its time to live.
-fn take(file: u8, completes: bool, caller: &Caller<'_>, state: &State) -> Build {
+/// Takes a file's lock by a Lock or a Claim, renews it, or takes it over when its holder has not renewed it for its time
+/// to live.
+fn take(file: u8, change: Change, caller: &Caller<'_>, state: &State) -> Build {
     let lock = state.value(Key::Lock(file));
     let renewed = state.value(Key::Renewed(file));
     let mut guards = vec![Guard {
@@ -121,7 +120,11 @@ fn take(file: u8, completes: bool, caller: &Caller<'_>, state: &State) -> Build 
     }];
     if lock.is != 0 && lock.is != caller.mine() {
         let last = renewed.is as u64 - 1;
-        if last >= caller.attempt.lapsed || !caller.rules.has(Rule::Takeover) {
+        // A device that may not write the file any more cannot use its lock.
+        let useless = !state.may_write((lock.is - 1) as Device, file);
+        let lapsed =
+            last < caller.attempt.lapsed || useless && caller.rules.has(Rule::ReadersHoldNothing);
+        if !lapsed || !caller.rules.has(Rule::Takeover) {
             return Build::Blocked(last);
         }
         if caller.rules.has(Rule::HolderLast) {
@@ -133,16 +136,49 @@ fn take(file: u8, completes: bool, caller: &Caller<'_>, state: &State) -> Build 
     }
     Build::Op(Op {
         call: caller.asked.call,
-        completes,
+        completes: matches!(change, Change::Lock(_)),
         guards,
-        changes: vec![Change::Lock(file)],
+        changes: vec![change],
     })
 }
 
-/// What only the holder of a lock may do.
+/// Takes the lock of a file for one write if nobody has it, and otherwise says that the device waits.
+fn claim(file: u8, caller: &Caller<'_>) -> Build {
+    Build::Op(Op {
+        call: caller.asked.call,
+        completes: false,
+        guards: Vec::new(),
+        changes: vec![Change::Claim(file)],
+    })
+}
+
+/// Gives a lock to the device that has waited longest, or up.
+fn given_up(file: u8, caller: &Caller<'_>, state: &State) -> Change {
+    let next = state.next(file).filter(|_| caller.rules.has(Rule::Queue));
+    next.map_or(Change::Unlock(file), |to| Change::Pass(file, to))
+}
+
+/// Gives on a lock that the device has for one change, and does not use.
+fn give_up(file: u8, caller: &Caller<'_>, state: &State) -> Build {
+    let lock = state.value(Key::Lock(file));
+    if lock.is != caller.mine() || !state.is_brief(file) {
+        return Build::Says(Answer::Done, Positions::default());
+    }
+    Build::Op(Op {
+        call: caller.asked.call,
+        completes: false,
+        guards: vec![Guard {
+            key: Key::Lock(file),
+            is: lock.is,
+        }],
+        changes: vec![given_up(file, caller, state)],
+    })
+}
+
+/// What only the program may do that has a lock.
 fn under_lock(file: u8, changes: Vec<Change>, caller: &Caller<'_>, state: &State) -> Build {
     let lock = state.value(Key::Lock(file));
-    if lock.is != caller.mine() {
+    if lock.is != caller.mine() || state.is_brief(file) {
         return Build::Says(Answer::Lost, lock.rests_on);
     }
     let holds = Guard {
@@ -167,20 +203,17 @@ fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
     let content = state.value(Key::File(file));
     let lock = state.value(Key::Lock(file));
     let mine = caller.mine();
-    let starves = caller.attempt.failed >= PATIENCE && caller.rules.has(Rule::Lock);
-    let waits = state.waits(file, caller.attempt.device) && caller.rules.has(Rule::Queue);
-    let starves = starves || waits;
-    if lock.is != mine && (lock.is != 0 || starves) {
-        let taken = take(file, false, caller, state);
-        return match taken {
-            Build::Blocked(_) if !waits && caller.rules.has(Rule::Queue) => Build::Op(Op {
-                call: caller.asked.call,
-                completes: false,
-                guards: Vec::new(),
-                changes: vec![Change::Claim(file)],
-            }),
+    if lock.is != 0 && lock.is != mine {
+        let queues = caller.rules.has(Rule::Queue);
+        let waits = state.waits(file, caller.attempt.device) && caller.rules.has(Rule::ClaimOnce);
+        return match take(file, Change::Claim(file), caller, state) {
+            Build::Blocked(_) if queues && !waits => claim(file, caller),
             taken => taken,
         };
+    }
+    let failed = caller.attempt.failed >= PATIENCE && caller.rules.has(Rule::Lock);
+    if lock.is == 0 && failed {
+        return claim(file, caller);
     }
     let mut op = Op {
         call: caller.asked.call,
@@ -206,12 +239,9 @@ fn write(file: u8, caller: &Caller<'_>, state: &State) -> Build {
         Key::File(file),
         before.with(caller.asked.call).0,
     ));
-    if lock.is == mine {
-        let next = state.next(file).filter(|_| caller.rules.has(Rule::Queue));
-        op.changes.push(match next {
-            Some(to) => Change::Pass(file, to),
-            None => Change::Unlock(file),
-        });
+    let gives_up = state.is_brief(file) || !caller.rules.has(Rule::ProgramsLock);
+    if lock.is == mine && gives_up {
+        op.changes.push(given_up(file, caller, state));
         if !caller.rules.has(Rule::PassHolds) {
             op.guards.retain(|guard| guard.key != Key::Lock(file));
         }

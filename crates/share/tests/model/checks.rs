@@ -327,7 +327,7 @@ fn once<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
 
 /// No device has two engines with one key here, so none has a reason to stop. (An alarm is no state of a world.)
 fn stops<E: ClientEngine>(world: &World<E>) -> Result<(), Broken> {
-    match world.clients.iter().position(ClientEngine::stopped) {
+    match world.clients.iter().position(|client| client.stopped()) {
         Some(device) if world.alarms.is_empty() => Err(Check::Stops.finds(format!(
             "a Resume of {} that was sent before ends its incarnation",
             letter(device as Device)

@@ -55,7 +55,11 @@ impl Client {
         if !self.keeps || self.synced.ledger.point() != ledger.point() {
             return;
         }
-        self.snapshot = Some(self.engine.snapshot());
+        let says = self.engine.scheme().has(Rule::SnapshotUnverified);
+        self.snapshot = Some(match says {
+            true => self.engine.snapshot(),
+            false => Durable::new(Ledger::clone(ledger)),
+        });
     }
 
     /// What a restart begins with: the snapshot and the leaves after it, or all leaves.
@@ -217,6 +221,10 @@ impl ClientEngine for Client {
         self.engine = Engine::start(scheme, self.setup, self.found());
         let effects = self.engine.connected();
         self.act(effects)
+    }
+
+    fn cancel(&mut self, call: CallId) {
+        self.engine.cancel(call);
     }
 
     fn begin(&self, from: &Client, fresh: Incarnation) -> Option<(Client, Vec<Output>)> {

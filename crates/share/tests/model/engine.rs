@@ -66,6 +66,9 @@ pub trait ClientEngine: Clone {
     /// Stops and starts again, with what is left and a fresh incarnation.
     fn crash(&mut self, how: Crash, fresh: Incarnation) -> Vec<Output>;
 
+    /// The program of this call is gone.
+    fn cancel(&mut self, call: CallId);
+
     /// Starts with a checkpoint that another device makes of its log. None: that device signs none now.
     fn begin(&self, from: &Self, fresh: Incarnation) -> Option<(Self, Vec<Output>)>;
     /// Goes over to the second epoch, with an empty log and a fresh incarnation.

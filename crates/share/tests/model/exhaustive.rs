@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::explorer::{Failure, Limit, System, Tried, depth, walk};
 use crate::judged::Judged;
+use crate::mutants::any_moment;
 use crate::protocol::Call::{
     self, Accept, Admit, Append, Close, Create, Fold, Lock, Move, Put, PutLocked, Read, Remove,
     Unlock,
@@ -89,6 +90,7 @@ fn snapshot_of_the_floor_breaks_nothing() {
     );
     let forger = Scope::new(&[(FILE, 1), (&[Read(0)], 1)]).snapshots();
     holds("snapshot, forger", &forger.forging().kills(1).world());
+    holds("snapshot, forger, any moment", &any_moment(6).world());
     if long() {
         let both = once.clone().kills(1).powers(1);
         holds("snapshot, kill, power", &both.impatient().world());
@@ -230,10 +232,14 @@ fn locks_that_are_passed_on_break_nothing() {
     holds("passed", &base.clone().impatient().world());
     let lapses = base.clone().lapses(3);
     holds("passed, honest", &lapses.clone().honest(0).quick());
+    let turns = Scope::new(&[(append, 2), (append, 1)]);
+    holds("turns", &turns.clone().impatient().world());
+    holds("turns, honest", &turns.in_turn().honest(0).quick());
     if long() {
         holds("passed, honest, all", &lapses.clone().honest(0));
         holds("passed, lapse", &lapses.clone().impatient().world());
-        holds("passed, death", &lapses.clone().deaths(1).honest(0));
+        let dies = lapses.clone().deaths(1).impatient();
+        holds("passed, death", &dies.honest(0));
         holds("passed, kill", &base.kills(1).lapses(1).world());
         holds("passed, relaxed", &lapses.relaxed().world());
         let three = Scope::new(&[(holder, 2), (append, 1), (append, 1)]);
@@ -246,7 +252,7 @@ fn locks_that_are_passed_on_break_nothing() {
 fn holder_that_dies_blocks_nobody_for_ever() {
     let (lock, append): (&[Call], &[Call]) = (&[Lock(0)], &[Append(0)]);
     let dies = Scope::new(&[(lock, 1), (append, 1)]).lapses(2).deaths(1);
-    holds("death", &dies.honest(0));
+    holds("death", &dies.clone().impatient().honest(0));
     holds("death, relaxed", &dies.relaxed().honest(0));
     if long() {
         let (two, appends): (&[Call], &[Call]) = (&[Lock(0), Lock(1)], &[Append(0), Append(1)]);
@@ -312,12 +318,16 @@ fn no_writer_starves() {
     holds(
         "starvation",
         &Scope::new(&[(&[Append(0)], 1), (&[Put(0)], 5)])
+            .in_turn()
             .honest(0)
             .quick(),
     );
     if long() {
         let three = Scope::new(&[(&[Append(0)], 1), (&[Put(0)], 3), (&[Put(0)], 3)]);
-        holds("starvation, three devices", &three.honest(0).quick());
+        holds(
+            "starvation, three devices",
+            &three.in_turn().honest(0).quick(),
+        );
     }
 }
 

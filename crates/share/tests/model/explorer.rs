@@ -1,8 +1,10 @@
 //! Goes through all states of a system, or through some by seed, and prints how a broken one came about.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::broken::{Broken, Check};
@@ -74,7 +76,7 @@ impl Limit {
 }
 
 /// Fingerprints need no further hashing.
-#[derive(Default)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Fingerprint(u64);
 
 impl Hasher for Fingerprint {
@@ -93,6 +95,9 @@ impl Hasher for Fingerprint {
     }
 }
 
+/// Fingerprints of what was found right: nobody looks at it again.
+pub type Right = Rc<RefCell<HashSet<u128, BuildHasherDefault<Fingerprint>>>>;
+
 type Visited<T> = HashMap<u128, T, BuildHasherDefault<Fingerprint>>;
 
 /// Every state once, with little memory, for systems that are expected to hold. Also refuses a system that can go in a
@@ -101,9 +106,11 @@ pub fn depth<S: System>(start: &S, limit: Limit) -> Result<Tried, Box<Failure>> 
     let mut tried = Tried::default();
     // True while the state is on the way to the current one.
     let mut visited: Visited<bool> = Visited::default();
-    visited.insert(start.fingerprint(), true);
+    let fingerprint = start.fingerprint();
+    visited.insert(fingerprint, true);
     let mut stack = vec![Open {
         state: start.clone(),
+        fingerprint,
         actions: start.actions(),
         next: 0,
         moved: false,
@@ -114,7 +121,7 @@ pub fn depth<S: System>(start: &S, limit: Limit) -> Result<Tried, Box<Failure>> 
             let ends = !top.moved;
             let verdict = if ends { top.state.check_end() } else { Ok(()) };
             tried.ends += u64::from(ends);
-            visited.insert(top.state.fingerprint(), false);
+            visited.insert(top.fingerprint, false);
             if let Err(broken) = verdict {
                 return Err(Box::new(minimal(start, &path(&stack), broken, tried)));
             }
@@ -129,7 +136,7 @@ pub fn depth<S: System>(start: &S, limit: Limit) -> Result<Tried, Box<Failure>> 
         tried.steps += 1;
         let fingerprint = next.fingerprint();
         if let Some(open) = visited.get(&fingerprint) {
-            if *open && fingerprint != top.state.fingerprint() {
+            if *open && fingerprint != top.fingerprint {
                 let broken = Check::Circle.finds("this could go on for ever");
                 return Err(Box::new(failure(start, &path(&stack), broken, tried)));
             }
@@ -146,6 +153,7 @@ pub fn depth<S: System>(start: &S, limit: Limit) -> Result<Tried, Box<Failure>> 
         let actions = next.actions();
         stack.push(Open {
             state: next,
+            fingerprint,
             actions,
             next: 0,
             moved: false,
@@ -156,6 +164,7 @@ pub fn depth<S: System>(start: &S, limit: Limit) -> Result<Tried, Box<Failure>> 
 
 struct Open<S: System> {
     state: S,
+    fingerprint: u128,
     actions: Vec<S::Action>,
     next: usize,
     moved: bool,
@@ -166,6 +175,27 @@ fn path<S: System>(stack: &[Open<S>]) -> Vec<S::Action> {
     taken
         .map(|open| open.actions[open.next - 1].clone())
         .collect()
+}
+
+/// The state after these steps, as traces print them. One with a star happens until it cannot happen again.
+pub fn after<S: System>(start: S, steps: &[&str]) -> S {
+    let try_step = |state: &S, step: &str| {
+        let mut actions = state.actions().into_iter();
+        let action = actions.find(|action| action.to_string() == step)?;
+        state.step(&action)
+    };
+    let mut state = start;
+    for step in steps {
+        let once = step.strip_suffix('*').unwrap_or(step);
+        let next = try_step(&state, once);
+        state = next.unwrap_or_else(|| panic!("{step} cannot happen"));
+        while once != *step
+            && let Some(next) = try_step(&state, once)
+        {
+            state = next;
+        }
+    }
+    state
 }
 
 /// Some ways through the states, by seed, each of at most `length` steps.

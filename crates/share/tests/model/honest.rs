@@ -4,6 +4,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::Hash;
+use std::rc::Rc;
+
+use share::volume::PATIENCE;
 
 use crate::action::{describe_request, told};
 use crate::broken::{Broken, Check};
@@ -11,6 +14,7 @@ use crate::engine::{ClientEngine, Crash, Orderer, Output, Timer};
 use crate::explorer::System;
 use crate::history::Record;
 use crate::protocol::{Call, CallId, Device, Id, Reply, Request, leaf_id, letter};
+use crate::turns;
 use crate::wide::Wide;
 use crate::world::World;
 
@@ -25,12 +29,12 @@ pub struct Honest<E, S> {
     server_crashes: u8,
     /// Devices whose connection broke, as bits.
     reconnect: u8,
-    /// Entries that one call may need.
-    bound: u8,
     /// Entries that the server refused.
     refused: u8,
     /// Devices that never start again, as bits.
     dead: u8,
+    /// Calls whose programs were killed, as bits.
+    cancelled: u32,
     /// Messages to the server and Attests take no time, so that more calls can be explored.
     quick: bool,
 }
@@ -46,13 +50,15 @@ pub enum Action {
     Crash(Device, Crash),
     /// The device stops for ever.
     Die(Device),
+    /// The program that makes this call is killed.
+    Cancel(CallId),
     ServerCrash,
     /// The server syncs what it has taken.
     Commit,
 }
 
 impl<E: ClientEngine, S: Orderer> Honest<E, S> {
-    pub fn new(world: World<E>, server: S, server_crashes: u8, bound: u8) -> Honest<E, S> {
+    pub fn new(world: World<E>, server: S, server_crashes: u8) -> Honest<E, S> {
         let devices = world.clients.len();
         Honest {
             world,
@@ -62,9 +68,9 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
             crashes: 0,
             server_crashes,
             reconnect: 0,
-            bound,
             refused: 0,
             dead: 0,
+            cancelled: 0,
             quick: false,
         }
     }
@@ -93,7 +99,8 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
                 }
                 let alive = !self.is_dead(device);
                 if alive && self.world.clients[usize::from(device)].armed(Timer::Attest) {
-                    let outputs = self.world.clients[usize::from(device)].timer(Timer::Attest);
+                    let client = Rc::make_mut(&mut self.world.clients[usize::from(device)]);
+                    let outputs = client.timer(Timer::Attest);
                     self.world.record(device, &outputs);
                     self.send(device, &outputs);
                     busy = true;
@@ -106,8 +113,21 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
         0..self.world.clients.len() as Device
     }
 
+    /// The device is no member, as the log of the administrator says.
+    fn expelled(&self, device: Device) -> bool {
+        let removed = |record: &Record| record.what == Call::Remove(device);
+        self.world.history.records.iter().any(removed)
+            || self.world.scope.members >> device & 1 == 0
+    }
+
     fn is_dead(&self, device: Device) -> bool {
         self.dead >> device & 1 == 1
+    }
+
+    /// Somebody waits for the answer of this call.
+    fn is_open(&self, record: &Record) -> bool {
+        let cancelled = self.cancelled & record.call.bit() != 0;
+        record.given.is_none() && !cancelled && !self.is_dead(record.call.device())
     }
 
     fn broken(&self, device: Device) -> bool {
@@ -116,7 +136,7 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
 
     /// What a device does when something happens to it.
     fn react(&self, action: &Action) -> Option<(Device, E, Vec<Output>)> {
-        let engine = |device: Device| self.world.clients[usize::from(device)].clone();
+        let engine = |device: Device| E::clone(&self.world.clients[usize::from(device)]);
         let (device, client, outputs);
         match action {
             Action::Issue(by, what) => {
@@ -147,7 +167,11 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
                 outputs = by_engine.crash(*how, (self.crashes + 1) * 8);
                 (device, client) = (*by, by_engine);
             }
-            Action::Serve(_) | Action::Die(_) | Action::ServerCrash | Action::Commit => {
+            Action::Serve(_)
+            | Action::Die(_)
+            | Action::Cancel(_)
+            | Action::ServerCrash
+            | Action::Commit => {
                 return None;
             }
         }
@@ -209,7 +233,7 @@ impl<E: ClientEngine, S: Orderer> Honest<E, S> {
             }
         }
         // The dead never attest anything.
-        if self.dead != 0 && client.armed(Timer::Timeout) {
+        if self.dead != 0 && !self.world.scope.patient && client.armed(Timer::Timeout) {
             actions.push(Action::Timer(device, Timer::Timeout));
         }
         let lapses = self.world.lapses.count() < usize::from(self.world.scope.lapses);
@@ -271,6 +295,11 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
                 actions.push(Action::Die(device));
             }
         }
+        if self.cancelled.count_ones() < u32::from(scope.cancels) {
+            let open = |record: &&Record| self.is_open(record);
+            let open = self.world.history.records.iter().filter(open);
+            actions.extend(open.map(|record| Action::Cancel(record.call)));
+        }
         if self.server.waits() {
             actions.push(Action::Commit);
         }
@@ -292,6 +321,12 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
             Action::Die(device) => {
                 next.disconnect(*device);
                 next.dead |= 1 << device;
+                return Some(next);
+            }
+            Action::Cancel(call) => {
+                next.cancelled |= call.bit();
+                let client = &mut next.world.clients[usize::from(call.device())];
+                Rc::make_mut(client).cancel(*call);
                 return Some(next);
             }
             Action::ServerCrash => {
@@ -325,10 +360,10 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
             }
             _ => {}
         }
-        next.world.clients[at] = client;
+        next.world.clients[at] = Rc::new(client);
         next.world.record(device, &outputs);
         if next.world.scope.powers == 0 {
-            next.world.clients[at].timer(Timer::Sync);
+            Rc::make_mut(&mut next.world.clients[at]).timer(Timer::Sync);
         }
         next.send(device, &outputs);
         next.hurry();
@@ -362,7 +397,7 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
             self.server_crashes,
             self.reconnect,
             self.refused,
-            self.dead,
+            (self.dead, self.cancelled),
         )
             .hash(&mut into);
         into.finish128()
@@ -382,8 +417,10 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
         if self.refused > 0 && undisturbed {
             return Err(Check::Refused.finds("the server refuses an entry"));
         }
-        // A takeover costs an entry, and another one when the lock was renewed.
-        let bound = usize::from(self.bound) + 2 * self.world.lapses.count();
+        // The tries that fail, a Claim, another one after an Unlock, and the change; as often as programs of one device
+        // may stand in each other's way. A takeover costs an entry, and another one when the lock was renewed.
+        let lapses = self.world.lapses.count();
+        let bound = (usize::from(PATIENCE) + 3) * self.world.scope.programs + 2 * lapses;
         for (device, client) in self.world.clients.iter().enumerate() {
             let log = client.frontier();
             if !self.server.log().contains(log.point()) {
@@ -400,19 +437,28 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
                 )));
             }
         }
+        if self.world.scope.in_turn {
+            let log = self.server.log();
+            let looked_at = Id::of(&("turns", log.point(), lapses)).0;
+            self.world.look_once(looked_at, || {
+                let genesis = self.world.scope.genesis();
+                turns::check(log, &genesis, self.world.clients.len(), lapses)
+            })?;
+        }
         self.world.check()
     }
 
     fn check_end(&self) -> Result<(), Broken> {
-        let unanswered =
-            |record: &&Record| record.given.is_none() && !self.is_dead(record.call.device());
+        let unanswered = |record: &&Record| self.is_open(record);
         let open = self.world.history.records.iter().find(unanswered);
-        if let (0, Some(record)) = (self.crashes, open) {
+        let kept = self.world.scope.keeping
+            && turns::is_kept(self.server.log(), &self.world.scope.genesis());
+        if let (0, Some(record), false) = (self.crashes, open, kept) {
             return Err(Check::Waits.finds(format!("{:?} waits for ever", record.call)));
         }
         for device in self.devices() {
             let client = &self.world.clients[usize::from(device)];
-            let expelled = self.world.expelled(device);
+            let expelled = self.expelled(device);
             if !client.ready() && !expelled && !self.is_dead(device) {
                 return Err(Check::Waits.finds(format!("{} waits for ever", letter(device))));
             }
@@ -450,6 +496,7 @@ impl fmt::Display for Action {
             Action::Crash(device, how) => {
                 write!(f, "{}: {how:?}, and starts again", letter(*device))
             }
+            Action::Cancel(call) => write!(f, "the program of {call:?} is killed"),
             Action::Die(device) => write!(f, "{} stops for ever", letter(*device)),
             Action::Commit => write!(f, "the server commits"),
             Action::ServerCrash => write!(f, "the server stops, and starts again"),

@@ -1,26 +1,21 @@
 //! A world whose histories the search judges too, beside the checks or instead of them.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
 use std::hash::Hash;
-use std::rc::Rc;
 
 use crate::action::Action;
 use crate::broken::{Broken, Check};
 use crate::engine::ClientEngine;
-use crate::explorer::System;
+use crate::explorer::{Right, System};
 use crate::search::fork_consistent;
 use crate::wide::Wide;
 use crate::world::World;
-
-/// Histories that were found right.
-type Right = Rc<RefCell<HashSet<u128>>>;
 
 #[derive(Clone)]
 pub struct Judged<E> {
     world: World<E>,
     /// Whether `checks` looks at it too.
     checked: bool,
+    /// Histories that were found right.
     pub right: Right,
 }
 

@@ -57,12 +57,16 @@ impl Lapses {
             let before = state.clone();
             Roll::<Symbolic>::extend(&mut state, at as u64, entry);
             for change in entry.body.ops.iter().flat_map(|op| &op.changes) {
-                let Change::Lock(file) = change else { continue };
+                let (Change::Lock(file) | Change::Claim(file)) = change else {
+                    continue;
+                };
                 let mine = u128::from(author) + 1;
                 let was = before.value(Key::Lock(*file)).is;
                 let taken = state.value(Key::Lock(*file)).is == mine && was != mine && was != 0;
                 let last = before.value(Key::Renewed(*file)).is as u64;
-                if taken && !self.known(author, log, last - 1) {
+                // Who may not write the file any more cannot use its lock.
+                let useless = taken && !before.may_write((was - 1) as Device, *file);
+                if taken && !useless && !self.known(author, log, last - 1) {
                     return Err(Check::Lapse.finds(format!(
                         "{} takes over at {at} a lock that was renewed at {}",
                         letter(author),

@@ -78,6 +78,7 @@ fn op(call: CallId, deed: Call) -> Op {
             active: matches!(deed, Call::Admit(_)),
         },
         Call::Accept(device) => Change::Accept(device),
+        Call::Put(file) => Change::Set(Key::File(file), Content::default().with(call).0),
         _ => Change::Set(Key::File(0), Content::default().with(call).0),
     };
     Op {
@@ -98,6 +99,7 @@ pub fn deed(op: &Op) -> Call {
         }) => Call::Admit(*device),
         Some(Change::Member { device, .. }) => Call::Remove(*device),
         Some(Change::Accept(device)) => Call::Accept(*device),
+        Some(Change::Set(Key::File(file), _)) => Call::Put(*file),
         _ => Call::Put(0),
     }
 }
@@ -125,16 +127,18 @@ impl<E: ClientEngine> World<E> {
         self.liar() == Some(device)
     }
 
-    /// A write in the name of a device, of right form on the log of `to`.
+    /// A write in the name of a device, of right form on the log of `to`. The next one is to another file, so it attests
+    /// what this one wrote, and does not replace it.
     pub fn forge(&self, to: Device, author: Device) -> Option<Leaf> {
         let log = self.clients[usize::from(to)].frontier();
         let (last, _) = last(log, author)?;
+        let file = u8::from(last.body.signed_by != author);
         Some(Leaf::Entry(Entry::new(Body {
             epoch: 0,
             device: author,
             signed_by: author + 100,
             heading: heading(log, &last),
-            ops: vec![op(CallId::new(author, CALLS - 1), Call::Put(0))],
+            ops: vec![op(CallId::new(author, CALLS - 1), Call::Put(file))],
         })))
     }
 

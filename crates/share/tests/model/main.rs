@@ -12,15 +12,16 @@
 //! | `world` | devices and a server that does what it likes |
 //! | `liar` | a member that lies |
 //! | `action` | what may happen, and traces |
+//! | `aspects` | what of a state the checks look at |
 //! | `honest` | devices, an honest server, and a network |
 //! | `beginning` | devices that begin with a checkpoint |
 //! | `broken` | what can be wrong with a state |
 //! | `explorer` | all states, or some by seed; traces |
 //! | `history`, `posix`, `checks` | what programs saw, what they may see, views |
-//! | `lapses` | locks and time |
+//! | `lapses`, `turns` | locks and time, and whose turn it is |
 //! | `search`, `judged` | a second judge that knows no positions |
 //! | `scopes`, `exhaustive` | what is explored, and must hold |
-//! | `mutants` | rules left out, and what must be found |
+//! | `mutants`, `queueing` | rules left out, and what must be found |
 //! | `recovery` | a second epoch of the log, after a fork |
 //! | `traces` | traces that a search meets too late |
 //! | `lying` | the same with a member that lies |
@@ -33,6 +34,7 @@
 
 mod action;
 mod alarms;
+mod aspects;
 mod beginning;
 mod broken;
 mod calls;
@@ -53,6 +55,7 @@ mod mutants;
 mod network;
 mod posix;
 mod protocol;
+mod queueing;
 mod real;
 mod recovery;
 mod rules;
@@ -63,5 +66,6 @@ mod state;
 mod symbolic;
 mod tally;
 mod traces;
+mod turns;
 mod wide;
 mod world;

@@ -19,7 +19,7 @@ use crate::world::Scope;
 /// A failure is found within so many states.
 const SOON: u64 = 1_000_000;
 
-fn found(start: &impl System) -> Option<Box<Failure>> {
+pub fn found(start: &impl System) -> Option<Box<Failure>> {
     depth(start, Limit::states(SOON)).err()
 }
 
@@ -40,6 +40,17 @@ fn files(first: u8, second: u8) -> Scope {
 fn append_each() -> Scope {
     let append: &[Call] = &[Append(0)];
     Scope::new(&[(append, 1), (append, 1)])
+}
+
+/// One device that a forger shows few leaves, and that is killed at any moment: also in its turn, where nobody can tell
+/// what it has done (a reduced search leaves that out), and once more while it catches up, before it looks at signatures.
+pub fn any_moment(leaves: u64) -> Scope {
+    let scope = Scope {
+        reduced: false,
+        leaves,
+        ..Scope::new(&[(&[Read(0)], 1), (&[], 0)])
+    };
+    scope.forging().snapshots().kills(2)
 }
 
 /// Logs of few leaves: some broken protocols go on for ever.
@@ -234,6 +245,13 @@ fn checkpoint_without_a_rule_deceives_who_begins_with_it() {
     }
 }
 
+/// A device is killed between two pages. It has a snapshot, and has looked at no signature yet.
+#[test]
+fn snapshot_that_does_not_say_what_nobody_has_verified_deceives_the_next_start() {
+    let scope = any_moment(6);
+    refuse(&[(&[Rule::SnapshotUnverified], scope, Check::Support)]);
+}
+
 #[test]
 fn lock_without_a_rule_is_taken_or_used_wrongly() {
     let append: &[Call] = &[Append(0)];
@@ -253,11 +271,12 @@ fn lock_without_a_rule_is_taken_or_used_wrongly() {
         ),
         (
             &[Rule::PassHolds],
-            Scope::new(&[(&[Lock(0), Put(0)], 2), (renews, 1)]).lapses(1),
+            Scope::new(&[(append, 1), (&[Put(0), Lock(0)], 2)]).lapses(1),
             Check::Answers,
         ),
     ]);
-    let dies = Scope::new(&[(renews, 1), (append, 1)]).lapses(2).deaths(1);
+    let dies = Scope::new(&[(renews, 1), (append, 1)]).lapses(2);
+    let dies = dies.deaths(1).impatient();
     let many = Scope::new(&[(two, 2), (appends, 2)]).lapses(4).programs(2);
     for (rule, scope, check) in [
         (Rule::Takeover, dies, Check::Waits),

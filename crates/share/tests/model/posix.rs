@@ -12,7 +12,8 @@ pub struct Posix {
     closed: BTreeSet<u8>,
     names: BTreeSet<u8>,
     parents: BTreeMap<u8, u8>,
-    locks: BTreeMap<u8, Device>,
+    /// The holder, and whether a program has it: then a write does not give it up.
+    locks: BTreeMap<u8, (Device, bool)>,
 }
 
 impl Posix {
@@ -26,7 +27,14 @@ impl Posix {
     /// A write takes the lock of its file, before it writes.
     pub fn take(&mut self, call: CallId, what: Call) {
         if let Call::Append(file) | Call::Put(file) = what {
-            self.locks.insert(file, call.device());
+            self.locks.insert(file, (call.device(), false));
+        }
+    }
+
+    /// Who has the lock for one write has it no more.
+    fn written(&mut self, file: u8) {
+        if let Some((_, false)) = self.locks.get(&file) {
+            self.locks.remove(&file);
         }
     }
 
@@ -43,18 +51,18 @@ impl Posix {
                 if self
                     .locks
                     .get(&file)
-                    .is_some_and(|holder| *holder != device) =>
+                    .is_some_and(|(holder, _)| *holder != device) =>
             {
                 Answer::Locked
             }
             Call::Append(file) => {
-                self.locks.remove(&file);
+                self.written(file);
                 let content = self.files.entry(file).or_default();
                 *content = content.with(call);
                 Answer::Content(*content)
             }
             Call::Put(file) => {
-                self.locks.remove(&file);
+                self.written(file);
                 self.files.insert(file, Content::default().with(call));
                 Answer::Done
             }
@@ -78,11 +86,11 @@ impl Posix {
             }
             // A lock of another device has lapsed.
             Call::Lock(file) => {
-                self.locks.insert(file, device);
+                self.locks.insert(file, (device, true));
                 Answer::Done
             }
             Call::Unlock(file) | Call::PutLocked(file)
-                if self.locks.get(&file) != Some(&device) =>
+                if self.locks.get(&file) != Some(&(device, true)) =>
             {
                 Answer::Lost
             }
@@ -94,7 +102,9 @@ impl Posix {
                 self.files.insert(file, Content::default().with(call));
                 Answer::Done
             }
-            Call::Admit(_) | Call::Remove(_) | Call::Accept(_) | Call::Fold => return None,
+            Call::Admit(_) | Call::Remove(_) | Call::Accept(_) | Call::Fold | Call::GiveUp(_) => {
+                return None;
+            }
         })
     }
 }

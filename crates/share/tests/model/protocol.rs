@@ -92,6 +92,8 @@ pub enum Call {
     Unlock(u8),
     /// Replaces a file's content by the call's name, if the caller still has the lock.
     PutLocked(u8),
+    /// Gives on a lock that the device has for one change. No program calls this, the engine does.
+    GiveUp(u8),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -158,7 +158,8 @@ fn second_epoch_without_a_rule_breaks() {
 fn gone_over() -> (crate::device::Client, crate::device::Client) {
     let append: &[Call] = &[Append(0)];
     let mut clients = Scope::new(&[(append, 1), (append, 1)]).world().clients;
-    let (other, mut first) = (clients.remove(1), clients.remove(0));
+    let (other, first) = (clients.remove(1), clients.remove(0));
+    let [other, mut first] = [other, first].map(|client| crate::device::Client::clone(&client));
     first.follow(other.frontier().point(), 128);
     (first, other)
 }

@@ -35,7 +35,7 @@ pub enum Rule {
     AcceptKept,
     /// An Accept counts only what its `seen` covers.
     AcceptSeen,
-    /// After three failures an operation takes the file's lock.
+    /// After one failure (`share::volume::PATIENCE`) a write claims the file's lock.
     Lock,
     /// A lock that its holder does not renew is taken over.
     Takeover,
@@ -47,6 +47,26 @@ pub enum Rule {
     Queue,
     /// A write that passes the lock on is guarded by having it.
     PassHolds,
+    /// A place in the queue outlives one Unlock.
+    PlaceStays,
+    /// A call that finds its file locked claims it once.
+    ClaimOnce,
+    /// The lock goes to the device that has waited longest.
+    FirstOfQueue,
+    /// A lock is passed only to a device that may write the file.
+    PassToWriters,
+    /// A lock whose holder may not write the file is taken over at once.
+    ReadersHoldNothing,
+    /// A lock that a device has for one change, and does not use, goes on at once.
+    Leftover,
+    /// A program's lock stays until the program gives it up.
+    ProgramsLock,
+    /// No value rests on a Claim in vain.
+    RestsOnNoWait,
+
+    // The memory of a device.
+    /// A snapshot has the entries that nobody has verified.
+    SnapshotUnverified,
 }
 
 /// Leaving out a fault of form.

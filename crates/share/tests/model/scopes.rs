@@ -37,6 +37,9 @@ impl Scope {
             admin: ADMIN,
             lapses: 0,
             deaths: 0,
+            cancels: 0,
+            in_turn: false,
+            keeping: false,
             begins: 0,
             patient: true,
             relaxed: false,
@@ -128,6 +131,27 @@ impl Scope {
         Scope { deaths, ..self }
     }
 
+    /// So often a program is killed while its call waits. Only with an honest server.
+    pub fn cancels(self, cancels: u8) -> Scope {
+        Scope { cancels, ..self }
+    }
+
+    /// Nobody may be overtaken. Only with an honest server.
+    pub fn in_turn(self) -> Scope {
+        Scope {
+            in_turn: true,
+            ..self
+        }
+    }
+
+    /// Others may wait for ever for a lock that a program keeps.
+    pub fn keeping(self) -> Scope {
+        Scope {
+            keeping: true,
+            ..self
+        }
+    }
+
     /// The lying member is the administrator, and makes these calls. Each entry has one of these faults.
     pub fn lying_admin(self, slips: &[Lie], deeds: &[Call]) -> Scope {
         Scope {
@@ -192,7 +216,7 @@ impl Scope {
         let scheme = Symbolic::new(Device::MAX, Rules::default());
         let server = Server::new(scheme, log, devices);
         let world = World::new(self.clone(), clients);
-        Honest::new(world, server, server_crashes, 3 + devices as u8)
+        Honest::new(world, server, server_crashes)
     }
 
     /// All devices, after each member has begun its first incarnation.

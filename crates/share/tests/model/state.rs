@@ -4,11 +4,12 @@
 use std::convert::Infallible;
 
 use share::scheme::Signer;
-use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
+use share::volume::{Attempt, Basis, Build, Leftover, Outcome, Roll, Volume};
 
 use crate::calls;
-use crate::protocol::{Answer, Call, CallId, Change, Content, Device, Key, Op};
+use crate::protocol::{Answer, CALLS, Call, CallId, Change, Content, Device, Key, Op};
 use crate::rules::{Rule, Rules};
+use crate::turns::Turns;
 
 /// Devices in any model: three that are explored, and one that lies.
 pub const DEVICES: usize = 4;
@@ -110,14 +111,13 @@ struct Result {
 
 #[derive(Clone, Debug)]
 pub struct State {
-    rules: Rules,
+    pub(crate) rules: Rules,
     pub admin: Device,
     values: Vec<(Key, Value)>,
     members: [Member; DEVICES],
     late: Vec<Late>,
     accepted: [u64; DEVICES],
-    /// Who waits for the lock of which file, in the order of the log, and whether it did when the lock was given up last.
-    waiting: Vec<(u8, Device, bool)>,
+    pub(crate) turns: Turns,
     /// What became of the operations of the last entry.
     results: Vec<Result>,
 }
@@ -135,7 +135,7 @@ impl State {
             }),
             late: Vec::new(),
             accepted: [0; DEVICES],
-            waiting: Vec::new(),
+            turns: Turns::default(),
             results: Vec::new(),
         }
     }
@@ -145,6 +145,12 @@ impl State {
             .iter()
             .find(|(at, _)| *at == key)
             .map_or(Value::default(), |(_, value)| *value)
+    }
+
+    /// Whether a device may write a file.
+    pub fn may_write(&self, device: Device, file: u8) -> bool {
+        let open = self.value(Key::Closed(file)).is == 0 || device == self.admin;
+        open && self.members[usize::from(device)].active
     }
 
     /// Whether the author may make all changes of the op, and what that rests on.
@@ -157,6 +163,14 @@ impl State {
                     let closed = self.value(Key::Closed(*file));
                     rests_on = rests_on.and(closed.rests_on);
                     permitted &= closed.is == 0 || author == self.admin;
+                }
+                Change::Claim(file) => {
+                    rests_on = rests_on.and(self.value(Key::Closed(*file)).rests_on);
+                    permitted &= self.may_write(author, *file);
+                }
+                Change::Pass(file, to) if self.rules.has(Rule::PassToWriters) => {
+                    rests_on = rests_on.and(self.value(Key::Closed(*file)).rests_on);
+                    permitted &= self.may_write(*to, *file);
                 }
                 Change::Set(Key::Closed(_), _) | Change::Member { .. } | Change::Accept(_) => {
                     permitted &= author == self.admin;
@@ -214,13 +228,11 @@ impl State {
             rests_on = rests_on.and(value.rests_on);
             effect &= value.is == guard.is || !self.rules.has(Rule::Guards);
         }
+        if let Some(file) = self.claims_in_vain(author, op).filter(|_| effect) {
+            return self.wait(file, author, rests_on);
+        }
         if let [Change::Claim(file)] = op.changes[..] {
-            let lock = self.value(Key::Lock(file));
-            let free = lock.is == 0 || lock.is == u128::from(author) + 1;
-            if effect && !free && op.guards.is_empty() {
-                return self.wait(file, author, rests_on);
-            }
-            rests_on = rests_on.and(lock.rests_on);
+            rests_on = rests_on.and(self.value(Key::Lock(file)).rests_on);
         }
         let mut result = Result {
             completes: op.completes,
@@ -234,26 +246,14 @@ impl State {
                 Change::Set(key, is) => self.set(*key, *is, effect, rests_on, &mut result),
                 Change::Fold { upto } if effect => self.fold(*upto, Positions::one(at, author)),
                 Change::Fold { .. } => {}
-                Change::Lock(file)
-                | Change::Unlock(file)
-                | Change::Claim(file)
-                | Change::Pass(file, _) => {
-                    let (holder, last) = match change {
-                        Change::Unlock(_) => (0, 0),
-                        Change::Pass(_, to) => (u128::from(*to) + 1, u128::from(at) + 1),
-                        _ => (u128::from(author) + 1, u128::from(at) + 1),
-                    };
-                    if effect && holder == 0 {
-                        self.waiting.retain(|(of, _, stayed)| of != file || !stayed);
-                        let here = self.waiting.iter_mut().filter(|(of, ..)| of == file);
-                        here.for_each(|(.., stayed)| *stayed = true);
-                    } else if effect {
-                        let next =
-                            |of: u8, who: Device| of == *file && u128::from(who) + 1 == holder;
-                        self.waiting.retain(|(of, who, _)| !next(*of, *who));
+                Change::Lock(_) | Change::Unlock(_) | Change::Claim(_) | Change::Pass(..) => {
+                    for (key, is) in self
+                        .turn(change, (author, at), effect)
+                        .into_iter()
+                        .flatten()
+                    {
+                        self.set(key, is, effect, rests_on, &mut result);
                     }
-                    self.set(Key::Lock(*file), holder, effect, rests_on, &mut result);
-                    self.set(Key::Renewed(*file), last, effect, rests_on, &mut result);
                 }
                 _ if !effect => {}
                 Change::Member { .. } | Change::Accept(_) => {
@@ -274,8 +274,10 @@ impl State {
 
     /// A Claim in vain. No value rests on it.
     fn wait(&mut self, file: u8, author: Device, rests_on: Positions) -> Result {
-        if !self.waits(file, author) {
-            self.waiting.push((file, author, false));
+        self.join(file, author);
+        let lock = self.values.iter_mut().find(|it| it.0 == Key::Lock(file));
+        if let Some((_, lock)) = lock.filter(|_| !self.rules.has(Rule::RestsOnNoWait)) {
+            lock.rests_on = lock.rests_on.and(rests_on);
         }
         Result {
             completes: false,
@@ -284,18 +286,6 @@ impl State {
             rests_on,
             set: 0,
         }
-    }
-
-    /// Whether a device waits for the lock of a file.
-    pub fn waits(&self, file: u8, device: Device) -> bool {
-        let mut waiting = self.waiting.iter();
-        waiting.any(|(of, who, _)| (*of, *who) == (file, device))
-    }
-
-    /// The device that has waited longest.
-    pub fn next(&self, file: u8) -> Option<Device> {
-        let mut waiting = self.waiting.iter().filter(|(of, ..)| *of == file);
-        waiting.next().map(|(_, device, _)| *device)
     }
 
     fn set(&mut self, key: Key, is: u128, effect: bool, rests_on: Positions, result: &mut Result) {
@@ -401,6 +391,16 @@ impl<S: Carries> Volume<S> for State {
             _ => Answer::Done,
         };
         Outcome::Done(answer, result.rests_on)
+    }
+
+    fn leftover(&self, device: Device, wanted: &[Op]) -> Leftover<Infallible, Asked> {
+        let gives_up = |file| Asked {
+            // No program makes it.
+            call: CallId::new(device, CALLS - 1),
+            what: Call::GiveUp(file),
+        };
+        self.unused(device, wanted)
+            .map_or(Leftover::Nothing, |file| Leftover::Call(gives_up(file)))
     }
 
     fn has_room(&self, _: &[Op], _: &Op) -> bool {

@@ -52,8 +52,8 @@ fn accept_that_its_administrator_may_forget_counts_for_nobody() {
     assert_eq!(broken.map_err(|broken| broken.check), Err(Check::Support));
 }
 
-/// B's append has no effect, because A wrote before it. B tries again, and its power is cut: the disk has the first
-/// entry and not the second, and the server orders both. The append must not run a third time.
+/// B's append has no effect, because A wrote before it. B takes the lock and tries again, and its power is cut: the disk
+/// has the first entry and no later one, and the server orders all of them. The append must not run a third time.
 #[test]
 fn call_whose_second_entry_a_power_cut_took_has_effect_once() {
     let scope = Scope::new(&[(&[Put(0)], 1), (&[Append(0), Read(0)], 2)]).powers(1);
@@ -63,10 +63,12 @@ fn call_whose_second_entry_a_power_cut_took_has_effect_once() {
         "B is shown entry A0.1",
         "B: Sync",
         "B is shown entry B0.1",
+        "B is shown entry B0.2",
         "B: Power, and starts again",
         "B is shown entry B0.1",
         "B: Resume",
         "B is shown entry B0.2",
+        "B is shown entry B0.3",
         "B is shown entry B8.0",
     ];
     let after = ["B calls Read(0)", "B is shown mark B0", "B: Timeout"];

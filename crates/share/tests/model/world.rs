@@ -26,7 +26,7 @@ use crate::action::{Action, Name, told};
 use crate::broken::Broken;
 use crate::chain::Chain;
 use crate::engine::{ClientEngine, Crash, Output, TIMERS, Timer};
-use crate::explorer::System;
+use crate::explorer::{Right, System};
 use crate::history::History;
 use crate::lapses::Lapses;
 use crate::liar::{LIED, Lie, lied_attest};
@@ -59,6 +59,11 @@ pub struct Scope {
     pub begins: u8,
     /// Devices that stop for ever.
     pub deaths: u8,
+    /// Programs that are killed while a call of theirs waits.
+    pub cancels: u8,
+    /// Nobody may be overtaken; others may wait for ever for a lock that a program keeps.
+    pub in_turn: bool,
+    pub keeping: bool,
     /// Readers wait for ever instead of giving up.
     pub patient: bool,
     pub relaxed: bool,
@@ -92,7 +97,8 @@ impl Scope {
 #[derive(Clone, Debug)]
 pub struct World<E> {
     pub scope: Rc<Scope>,
-    pub clients: Vec<E>,
+    /// Worlds share the devices to which nothing happened between them.
+    pub clients: Vec<Rc<E>>,
     /// Sorted.
     pub entries: Vec<Rc<Entry>>,
     pub marks: Vec<Mark>,
@@ -117,6 +123,8 @@ pub struct World<E> {
     pub(crate) resting: u8,
     /// The prefix with which the second epoch begins.
     pub standing: Option<Chain>,
+    /// What the checks look at, of worlds of this search that are right.
+    pub(crate) right: Right,
 }
 
 impl<E: ClientEngine> World<E> {
@@ -126,7 +134,7 @@ impl<E: ClientEngine> World<E> {
             base: sizes.max().unwrap_or(0),
             called: vec![0; clients.len()],
             scope: Rc::new(scope),
-            clients,
+            clients: clients.into_iter().map(Rc::new).collect(),
             entries: Vec::new(),
             marks: Vec::new(),
             attests: Vec::new(),
@@ -143,6 +151,7 @@ impl<E: ClientEngine> World<E> {
             turn: None,
             resting: 0,
             standing: None,
+            right: Right::default(),
         }
     }
 
@@ -157,12 +166,6 @@ impl<E: ClientEngine> World<E> {
         let number = &mut self.called[usize::from(device)];
         self.history.begin(CallId::new(device, *number), what);
         *number += 1;
-    }
-
-    /// The device is no member, as the log of the administrator says.
-    pub fn expelled(&self, device: Device) -> bool {
-        let removed = |record: &crate::history::Record| record.what == Call::Remove(device);
-        self.history.records.iter().any(removed) || self.scope.members >> device & 1 == 0
     }
 
     fn devices(&self) -> impl Iterator<Item = Device> + use<E> {
@@ -370,7 +373,7 @@ impl<E: ClientEngine> World<E> {
     /// What the device does, or None if it cannot or refuses.
     fn act(&self, action: &Action) -> Option<(Device, E, Vec<Output>)> {
         if let Some((to, reply)) = self.reply(action) {
-            let mut client = self.clients[usize::from(to)].clone();
+            let mut client = E::clone(&self.clients[usize::from(to)]);
             let outputs = client.deliver(&reply);
             let refused = outputs
                 .iter()
@@ -385,7 +388,7 @@ impl<E: ClientEngine> World<E> {
                 if number >= self.scope.menus[usize::from(*by)].1 || !before.ready() {
                     return None;
                 }
-                let mut engine = before.clone();
+                let mut engine = E::clone(before);
                 outputs = engine.issue(CallId::new(*by, number), *what);
                 (device, client) = (*by, engine);
             }
@@ -394,7 +397,7 @@ impl<E: ClientEngine> World<E> {
                 if !before.armed(*timer) {
                     return None;
                 }
-                let mut engine = before.clone();
+                let mut engine = E::clone(before);
                 outputs = engine.timer(*timer);
                 (device, client) = (*by, engine);
             }
@@ -416,12 +419,12 @@ impl<E: ClientEngine> World<E> {
                 if !spent || self.clients[usize::from(*by)].stopped() {
                     return None;
                 }
-                let mut engine = self.clients[usize::from(*by)].clone();
+                let mut engine = E::clone(&self.clients[usize::from(*by)]);
                 outputs = engine.crash(*how, (self.kills + self.powers + 1) * 8);
                 (device, client) = (*by, engine);
             }
             Action::Follow(by) => {
-                let mut engine = self.clients[usize::from(*by)].clone();
+                let mut engine = E::clone(&self.clients[usize::from(*by)]);
                 let start = self.standing.as_ref()?.point();
                 outputs = engine.follow(start, 128);
                 (device, client) = (*by, engine);
@@ -490,7 +493,7 @@ impl<E: ClientEngine> System for World<E> {
         if let Action::Recover(device) = action {
             return self.recovered(*device);
         }
-        let (device, client, outputs) = self.act(action)?;
+        let (device, mut client, outputs) = self.act(action)?;
         let noticed = matches!(
             action,
             Action::Issue(..)
@@ -535,9 +538,9 @@ impl<E: ClientEngine> System for World<E> {
             }
             _ => {}
         }
-        next.clients[at] = client;
-        if next.scope.powers == 0 {
-            let outputs = next.clients[at].timer(Timer::Sync);
+        let synced = (next.scope.powers == 0).then(|| client.timer(Timer::Sync));
+        next.clients[at] = Rc::new(client);
+        if let Some(outputs) = synced {
             let alarm = |output: &Output| matches!(output, Output::Alarm(_));
             assert!(outputs.iter().all(alarm), "a sync sends nothing");
             next.record(device, &outputs);
@@ -572,7 +575,7 @@ impl<E: ClientEngine> System for World<E> {
     }
 
     fn check(&self) -> Result<(), Broken> {
-        crate::checks::check(self)
+        self.look_once(self.aspects(), || crate::checks::check(self))
     }
 
     fn tell(&self, action: &Action) -> String {

@@ -7,7 +7,10 @@ use std::path::Path;
 
 use ::share::client::Compared;
 use serde_json::json;
-use trust::shared::note::{MAX_NOTE_TEXT_BYTES, SignedNote};
+use trust::Reject;
+use trust::key::PublicKey;
+use trust::shared::note::{MAX_NOTE_TEXT_BYTES, SignedNote, VerifiedNote};
+use trust::statement::VolumeId;
 
 use crate::args::ShareCompare;
 use crate::config::Config;
@@ -43,7 +46,7 @@ fn print(shared: Shared, output: &mut Output) -> Outcome<Done> {
     Ok(Done::ok(fields(json!({"seen": text, "size": size}))))
 }
 
-fn known(shared: &Shared) -> (trust::statement::VolumeId, trust::key::PublicKey) {
+fn known(shared: &Shared) -> (VolumeId, PublicKey) {
     let policies = shared.client().policies();
     (shared.home().volume(), policies.newest_epoch().orderer)
 }
@@ -51,9 +54,7 @@ fn known(shared: &Shared) -> (trust::statement::VolumeId, trust::key::PublicKey)
 fn compare(shared: Shared, text: &str, output: &mut Output) -> Outcome<Done> {
     let compared = shared.run(async {
         let (volume, orderer) = known(&shared);
-        let note = SignedNote::from_text(text, volume, &orderer)
-            .map_err(|why| Failure::of(Kind::BadSeen, "this is no text to compare", &why))?;
-        let note = *note.signed();
+        let note = *note_of(text, volume, &orderer)?.signed();
         Ok((shared.client().compare(note, shared.until()).await?, note))
     });
     let (compared, note) = shared.close(compared, output)?;
@@ -114,6 +115,17 @@ fn forked(evidence: Result<std::path::PathBuf, String>) -> Failure {
     failure
 }
 
+/// The note of a text. One that is changed in a way that leaves it a note is not signed.
+pub(super) fn note_of(text: &str, volume: VolumeId, orderer: &PublicKey) -> Outcome<VerifiedNote> {
+    SignedNote::from_text(text, volume, orderer).map_err(|why| match why {
+        Reject::NotSigned(_) => {
+            let error = "the server of this volume did not sign this text";
+            Failure::of(Kind::BadSeen, error, &why)
+        }
+        why => Failure::of(Kind::NoSeen, "this is no text to compare", &why),
+    })
+}
+
 /// Reads the text from a file, or from stdin for `-`.
 pub(super) fn read(path: &Path) -> Outcome<String> {
     let shown = path.display();
@@ -127,5 +139,5 @@ pub(super) fn read(path: &Path) -> Outcome<String> {
     source.take(limit).read_to_end(&mut bytes).map_err(failed)?;
     let text = String::from_utf8(bytes).ok();
     text.filter(|text| text.len() <= MAX_NOTE_TEXT_BYTES)
-        .ok_or_else(|| Failure::new(Kind::BadSeen, format!("{shown} is no text to compare")))
+        .ok_or_else(|| Failure::new(Kind::NoSeen, format!("{shown} is no text to compare")))
 }

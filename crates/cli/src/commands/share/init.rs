@@ -38,9 +38,7 @@ pub fn run(
     // Made first, so that the owner does not type a passphrase in vain.
     let mut file = create(&args.out)?;
     let made = (|| {
-        let owners = args.owner_key.iter();
-        let owners = owners.map(|path| key::load(path, &args.passphrase, global.no_input));
-        let owners = owners.collect::<Outcome<Vec<_>>>()?;
+        let owners = key::load_all(&args.owner_key, &args.passphrase, global.no_input)?;
         let device = sharing::new_device()?;
         let (volume, signed) = Terms::of(args).sign(&owners, device.public())?;
         write(&mut file, &args.out, &signed)?;

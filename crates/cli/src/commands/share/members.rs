@@ -7,7 +7,7 @@ use trust::shared::device::DeviceKey;
 use trust::shared::principal::Principal;
 
 use crate::args::{
-    ShareDevice, ShareGrant, ShareGroup, ShareRevoke, ShareUserAdd, ShareVolume, parse_new_label,
+    ShareDevice, ShareGrant, ShareGroup, ShareRole, ShareUserAdd, ShareVolume, parse_new_label,
 };
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -144,10 +144,13 @@ pub fn remove_group(args: &ShareGroup, config: &Config, output: &mut Output) -> 
 
 /// Gives a role.
 pub fn grant(args: &ShareGrant, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let (role, args) = (args.role, &args.of);
     let named = (args.volume.as_str(), &args.waiting);
     decide(config, output, named, async |shared, members| {
         let (group, user) = (members.group(&args.group)?, members.user(&args.user)?);
-        let role = args.role;
+        if role != Role::Admin && !args.without_admin {
+            keeps_admin(members, (group, user), (&args.group, &args.user))?;
+        }
         let about = || format!("{} in {}", args.user.as_str(), args.group.as_str());
         let decision = Decision::Grant { group, user, role };
         shared.decide(decision, &about).await?;
@@ -156,8 +159,27 @@ pub fn grant(args: &ShareGrant, config: &Config, output: &mut Output) -> Outcome
     })
 }
 
+/// Refuses to take the role of a group's last administrator. For the group of all users the log's rules do.
+fn keeps_admin(
+    members: &Membership,
+    (group, user): (Principal, Principal),
+    (group_name, user_name): (&Label, &Label),
+) -> Outcome<()> {
+    let is_last = members.role(group, user) == Some(Role::Admin) && members.admins(group) == 1;
+    if group == members.everybody() || !is_last {
+        return Ok(());
+    }
+    let (group, user) = (group_name.as_str(), user_name.as_str());
+    let error = format!("{user} in {group}: the group would have no administrator");
+    let hint = format!(
+        "make another user an administrator first: `bulla share grant VOLUME {group} USER admin`. With --without-admin only \
+         the administrators of everybody can change its members then"
+    );
+    Err(Failure::new(Kind::Misfit, error).with_hint(hint))
+}
+
 /// Takes a role away.
-pub fn revoke(args: &ShareRevoke, config: &Config, output: &mut Output) -> Outcome<Done> {
+pub fn revoke(args: &ShareRole, config: &Config, output: &mut Output) -> Outcome<Done> {
     let named = (args.volume.as_str(), &args.waiting);
     decide(config, output, named, async |shared, members| {
         let (group, user) = (members.group(&args.group)?, members.user(&args.user)?);
@@ -166,6 +188,9 @@ pub fn revoke(args: &ShareRevoke, config: &Config, output: &mut Output) -> Outco
             let error = format!("{}: no such role", about());
             let hint = "`bulla share group list VOLUME` shows the roles";
             return Err(Failure::new(Kind::NoMember, error).with_hint(hint));
+        }
+        if !args.without_admin {
+            keeps_admin(members, (group, user), (&args.group, &args.user))?;
         }
         let decision = Decision::Revoke { group, user };
         shared.decide(decision, &about).await?;

@@ -16,7 +16,6 @@ use trust::key::SecretKey;
 use trust::policy::Successor;
 use trust::shared::entry::Prefix;
 use trust::shared::genesis::{self, Policies, SharedRoles};
-use trust::shared::note::SignedNote;
 use trust::signatures::Signatures;
 use trust::statement::Signed;
 
@@ -68,9 +67,7 @@ pub fn recover(
     let signing = || {
         let known = look(args, config, &home, &policies, &texts)?;
         tell(&known, output)?;
-        let keys = args.owner_key.iter();
-        let keys = keys.map(|path| key::load(path, &args.passphrase, global.no_input));
-        let keys = keys.collect::<Outcome<Vec<_>>>()?;
+        let keys = key::load_all(&args.owner_key, &args.passphrase, global.no_input)?;
         // Two different rules with one number are a fork of the owners. So sign only if this device can go over.
         let idle = home.clone().idle(deadline(config, &args.waiting)?)?;
         let rules = sign(args, &policies, signed, &known.start, &keys)?;
@@ -138,8 +135,7 @@ fn look(
         let mut seen = Vec::new();
         for (text, path) in texts.iter().zip(&args.seen) {
             let orderer = policies.newest_epoch().orderer;
-            let note = SignedNote::from_text(text, home.volume(), &orderer)
-                .map_err(|why| Failure::of(Kind::BadSeen, "this is no text to compare", &why))?;
+            let note = compare::note_of(text, home.volume(), &orderer)?;
             let log = *note.log();
             let what = match log.size > status.log.size {
                 true => Seen::More(log.size),

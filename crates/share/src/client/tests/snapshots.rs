@@ -146,6 +146,40 @@ async fn damaged_snapshot_costs_time_and_nothing_else() {
     assert!(!reads_all(&home));
 }
 
+/// A snapshot is written to a file beside the one before, synced, and renamed. So a process that is killed leaves a
+/// beginning of it beside the one before, all of it, or the new one in its place; a power cut leaves no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_each_step_of_a_snapshot_a_device_knows_its_whole_floor() {
+    let lab = Lab::new();
+    written(&lab, 8, 20).await;
+    let home = lab.home(1);
+    let early = files(&home);
+    written(&lab, 8, 40).await;
+    let (late, right) = (files(&home), known(&home));
+    let [path, beside] = [SNAPSHOT, "snapshot.new"].map(|name| home.directory().join(name));
+    let new = late[2].clone().unwrap();
+    assert_ne!(early[2].as_ref(), Some(&new));
+    for before in [None, early[2].clone()] {
+        let had_one = before.is_some();
+        put(&home, &[late[0].clone(), late[1].clone(), before].into());
+        assert_eq!(known(&home), right, "before it began");
+        for at in (0..new.len()).step_by(new.len() / 50).chain([new.len()]) {
+            std::fs::write(&beside, &new[..at]).unwrap();
+            assert_eq!(known(&home), right, "{at} bytes");
+            // The one before is used, or all leaves are read.
+            assert_eq!(reads_all(&home), !had_one, "{at} bytes");
+        }
+        std::fs::rename(&beside, &path).unwrap();
+        assert_eq!(known(&home), right, "after the rename");
+        assert!(!reads_all(&home));
+    }
+    // The next snapshot takes the place of what a killed process left.
+    std::fs::write(&beside, &new[..new.len() / 2]).unwrap();
+    written(&lab, 8, 41).await;
+    assert!(!beside.exists() && !reads_all(&home));
+    assert_ne!(std::fs::read(&path).unwrap(), new);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn snapshot_of_another_floor_is_not_used() {
     let lab = Lab::new();
