@@ -1,26 +1,41 @@
 //! Cache of frames on the reader's own disk. It is asked before any mirror, and it is not trusted either.
 //!
-//! Each block has one file, named by its handle and holding its record, so that all processes of a
-//! machine can share the directory without coordination. Files appear by rename and never change.
-//! Nothing is synced: a file that a crash tore fails its check, is removed when it is read, and is
-//! fetched again. Security does not depend on the cache, and it may be deleted at any time.
+//! Blocks lie in segments, files of some MiB that one process writes and all processes read
+//! (docs/decisions/0068). Each process has a table in memory of where the blocks are, made from the
+//! keys beside each segment. Nothing is synced, and nothing has a checksum: a block that a crash
+//! tore, that is damaged or that somebody changed fails its hash, is forgotten, and is fetched and
+//! written again. Security does not depend on the cache, and it may be deleted at any time.
 //!
 //! One thread writes, behind a bounded queue. A reader that is faster than the disk waits for a short
 //! time (`room`); a block for which there is no room then is not cached. The thread keeps the quota
-//! and the required free space by removing the least recently used blocks (`evictor`).
+//! and the required free space by removing the oldest segments (`writer`).
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`mod@format`] | the bytes: headers, names, keys |
+//! | `directory` | the files, opened with care |
+//! | `index` | where the blocks are, in memory |
+//! | `segments` | reading |
+//! | `writer` | writing, and making room |
+//! | `room` | who waits for the disk, and how long |
+//! | `old` | the cache of earlier versions, which is removed |
 
-mod evictor;
-mod files;
+mod directory;
+pub mod format;
+mod index;
+mod old;
 mod room;
+mod segments;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trust::{Frame, Handle, Record};
@@ -28,9 +43,12 @@ use trust::{Frame, Handle, Record};
 use crate::blocking::Blocking;
 use crate::disk::Patience;
 use crate::{BlockStore, BoxFuture, StoreError};
-use evictor::Evictor;
-use files::{Files, Found};
+use directory::Directory;
+use format::SegmentName;
+use index::Place;
 use room::Room;
+use segments::{Found, Segments};
+use writer::Writer;
 
 /// Maximum number and total length of blocks that wait to be written.
 const MAX_QUEUED: usize = 4096;
@@ -39,13 +57,18 @@ const MAX_QUEUED_BYTES: usize = 64 << 20;
 const LEAST_QUEUED_BYTES: usize = MAX_QUEUED_BYTES / MAX_QUEUED;
 /// Maximum time for which a reader waits for room in the queue.
 const ROOM_PATIENCE: Duration = Duration::from_millis(50);
+/// A block that is not found is looked for in what other processes wrote, once in this time.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
+/// The index takes in one block for each of these bytes of the quota, within these bounds.
+const BYTES_A_BLOCK: u64 = 1 << 10;
+const MAX_BLOCKS: std::ops::RangeInclusive<u64> = (1 << 16)..=(7 << 19);
 /// Maximum time for which dropping the cache waits until the queue is written.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// Limits of a [`DiskCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Disk space that all blocks together may take, bytes.
+    /// Disk space that all files together may take, bytes.
     pub quota_bytes: u64,
     /// Space of the file system that must stay free for others, bytes.
     pub keep_free_bytes: u64,
@@ -71,26 +94,75 @@ pub struct Counters {
     pub written: AtomicU64,
     /// Blocks not written: the queue, the quota or the disk was full, or the disk failed.
     pub refused: AtomicU64,
-    /// Damaged files that were removed.
+    /// Damaged blocks that were found and forgotten.
     pub damaged: AtomicU64,
     /// Blocks removed to make room.
     pub evicted: AtomicU64,
+    /// Of those, blocks that this process had written.
+    pub lost: AtomicU64,
 }
 
 /// Work for the writing thread.
 enum Task {
     Put(Record),
-    Used(Handle),
-    Remove(Handle),
+    /// A block of this segment is damaged.
+    Damaged(SegmentName),
 }
 
 struct Shared {
-    files: Files,
+    segments: Segments,
     limits: CacheLimits,
     counters: Counters,
     room: Room,
     used_bytes: AtomicU64,
     full: AtomicBool,
+    /// Segments below this number will be removed soon.
+    old_below: AtomicU64,
+    /// When the segments of all processes were looked at last; `None` before the first time.
+    refreshed: Mutex<Option<Instant>>,
+    is_loaded: Condvar,
+}
+
+impl Shared {
+    fn place(&self) -> &str {
+        self.segments.directory.place()
+    }
+
+    fn is_old(&self, segment: SegmentName) -> bool {
+        segment.number < self.old_below.load(Ordering::Relaxed)
+    }
+
+    fn refreshed(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.refreshed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The index knows the segments now.
+    fn loaded(&self) {
+        *self.refreshed() = Some(Instant::now());
+        self.is_loaded.notify_all();
+    }
+
+    /// Looks at what other processes wrote, if the last look was some time ago. Gives whether it did.
+    fn refresh(&self) -> bool {
+        let mut last = self.refreshed();
+        if last.is_some_and(|last| last.elapsed() < REFRESH_EVERY) {
+            return false;
+        }
+        *last = Some(Instant::now());
+        // Other readers do not wait for this one.
+        drop(last);
+        self.segments.refresh().is_ok()
+    }
+
+    /// Waits until the index knows the segments.
+    fn wait_until_loaded(&self) -> MutexGuard<'_, Option<Instant>> {
+        let waiting = self
+            .is_loaded
+            .wait_while(self.refreshed(), |last| last.is_none());
+        waiting.unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn queued_bytes(frame: &Frame) -> usize {
@@ -107,7 +179,7 @@ pub struct DiskCache {
 impl std::fmt::Debug for DiskCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("DiskCache")
-            .field(&self.shared.files.place())
+            .field(&self.shared.place())
             .finish()
     }
 }
@@ -119,21 +191,26 @@ impl DiskCache {
     /// # Errors
     /// [`StoreError::Io`] when the directory cannot be created or written.
     pub fn open(directory: &Path, limits: CacheLimits) -> Result<Arc<DiskCache>, StoreError> {
+        let most_blocks = limits.quota_bytes / BYTES_A_BLOCK;
+        let most_blocks = most_blocks.clamp(*MAX_BLOCKS.start(), *MAX_BLOCKS.end());
         let shared = Arc::new(Shared {
-            files: Files::open(directory)?,
+            segments: Segments::new(Directory::open(directory)?, most_blocks as usize),
             limits,
             counters: Counters::default(),
             room: Room::new(MAX_QUEUED_BYTES, ROOM_PATIENCE),
             used_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            old_below: AtomicU64::new(0),
+            refreshed: Mutex::new(None),
+            is_loaded: Condvar::new(),
         });
         let (queue, tasks) = sync_channel(MAX_QUEUED);
         let (end, ended) = sync_channel(1);
-        let evictor = Evictor::new(shared.clone());
+        let writer = Writer::new(shared.clone());
         std::thread::Builder::new()
             .name("disk-cache".to_owned())
             .spawn(move || {
-                evictor.run(&tasks);
+                writer.run(&tasks);
                 drop(end);
             })
             .map_err(|source| StoreError::Io {
@@ -154,7 +231,7 @@ impl DiskCache {
 
     /// Its directory.
     pub fn directory(&self) -> &Path {
-        self.shared.files.root()
+        self.shared.segments.directory.root()
     }
 
     /// Its limits.
@@ -172,36 +249,74 @@ impl DiskCache {
         self.shared.full.load(Ordering::Relaxed)
     }
 
-    /// Caches a verified block. Waits for room in the queue for at most 50 ms, and for at most a tenth
-    /// of the time that passes; without room the block is not cached.
+    /// From now on [`DiskCache::put`] waits as long as the disk needs, up to a minute for a block: for a caller
+    /// whose purpose is to fill the cache.
+    pub fn wait_for_the_disk(&self) {
+        self.shared.room.wait_long();
+    }
+
+    /// Waits until all blocks that were put are written or refused, up to a minute.
+    pub fn finish_writing(&self) {
+        self.shared.room.wait_until_free(room::LONG_PATIENCE);
+    }
+
+    /// Caches a verified block, unless the cache has it. Waits for room in the queue for at most 50 ms, and for at
+    /// most a tenth of the time that passes; without room the block is not cached.
     pub fn put(&self, handle: Handle, frame: &Frame) {
+        let place = self.shared.segments.find(&handle);
+        if place.is_some_and(|place| !self.shared.is_old(place.segment)) {
+            return;
+        }
         if !self.shared.room.take(queued_bytes(frame)) {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        self.queue(handle, frame);
+    }
+
+    /// Notes that a block of the cache was used and is right. It is written again if it would be removed soon and
+    /// the disk is not busy.
+    pub fn used(&self, handle: Handle, frame: &Frame) {
+        if self.shared.old_below.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let place = self.shared.segments.find(&handle);
+        if place.is_some_and(|place| self.shared.is_old(place.segment))
+            && self.shared.room.take_now(queued_bytes(frame))
+        {
+            self.queue(handle, frame);
+        }
+    }
+
+    /// Hands a block, for which room was taken, to the thread.
+    fn queue(&self, handle: Handle, frame: &Frame) {
+        let bytes = queued_bytes(frame);
         // A frame may share the memory of a whole answer: copy it, so that the queue does not keep
         // that alive.
-        let frame = if frame.as_bytes().is_unique() {
-            frame.clone()
+        let own = if frame.as_bytes().is_unique() {
+            Ok(frame.clone())
         } else {
-            match Frame::parse(Bytes::copy_from_slice(frame.as_bytes())) {
-                Ok(frame) => frame,
-                Err(_) => return self.shared.room.give(queued_bytes(frame)),
-            }
+            Frame::parse(Bytes::copy_from_slice(frame.as_bytes()))
         };
-        if !self.send(Task::Put(Record {
-            handle,
-            frame: frame.clone(),
-        })) {
-            self.shared.room.give(queued_bytes(&frame));
+        let sent = own.is_ok_and(|frame| self.send(Task::Put(Record { handle, frame })));
+        if !sent {
+            self.shared.room.give(bytes);
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Removes a block that failed its check.
+    /// Forgets a block that failed its check, so that it is fetched and written again.
     pub fn remove_damaged(&self, handle: &Handle) {
+        match self.shared.segments.find(handle) {
+            Some(place) => self.forget_damaged(handle, place),
+            None => drop(self.shared.counters.damaged.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    fn forget_damaged(&self, handle: &Handle, place: Place) {
         self.shared.counters.damaged.fetch_add(1, Ordering::Relaxed);
-        self.send(Task::Remove(*handle));
+        self.shared.segments.remove(handle, place);
+        self.send(Task::Damaged(place.segment));
     }
 
     fn send(&self, task: Task) -> bool {
@@ -217,16 +332,20 @@ impl DiskCache {
 
     fn get(&self, handle: &Handle, patience: Patience) -> Option<Frame> {
         let counters = &self.shared.counters;
-        match self.shared.files.read(handle, patience) {
-            Found::Frame { frame, worn } => {
+        if patience == Patience::Wait {
+            drop(self.shared.wait_until_loaded());
+        }
+        let mut found = self.shared.segments.read(handle, patience);
+        if patience == Patience::Wait && matches!(found, Found::Nothing) && self.shared.refresh() {
+            found = self.shared.segments.read(handle, patience);
+        }
+        match found {
+            Found::Frame(frame) => {
                 counters.hits.fetch_add(1, Ordering::Relaxed);
-                if worn {
-                    self.send(Task::Used(*handle));
-                }
                 Some(frame)
             }
-            Found::Damaged => {
-                self.remove_damaged(handle);
+            Found::Damaged(place) => {
+                self.forget_damaged(handle, place);
                 None
             }
             Found::Nothing if patience == Patience::Wait => {
@@ -235,6 +354,25 @@ impl DiskCache {
             }
             Found::Nothing | Found::NotNow => None,
         }
+    }
+
+    /// The blocks of `want` that the cache has, each once. Waits for the disk.
+    fn get_all(&self, want: &[Handle]) -> Vec<Record> {
+        drop(self.shared.wait_until_loaded());
+        let mut asked = HashSet::new();
+        let want = want.iter().filter(|handle| asked.insert(**handle));
+        let mut want: Vec<(Option<Place>, Handle)> = want
+            .map(|handle| (self.shared.segments.find(handle), *handle))
+            .collect();
+        // In the order in which they lie on the disk.
+        want.sort_by_key(|(place, _)| place.map(|place| (place.segment, place.offset)));
+        let places: Vec<Place> = want.iter().filter_map(|(place, _)| *place).collect();
+        self.shared.segments.announce(&places);
+        let found = want.into_iter().filter_map(|(_, handle)| {
+            let frame = self.get(&handle, Patience::Wait)?;
+            Some(Record { handle, frame })
+        });
+        found.collect()
     }
 }
 
@@ -254,7 +392,7 @@ pub struct CacheStore(pub Arc<DiskCache>);
 
 impl BlockStore for CacheStore {
     fn place(&self) -> &str {
-        self.0.shared.files.place()
+        self.0.shared.place()
     }
 
     fn get_many<'a>(
@@ -264,17 +402,7 @@ impl BlockStore for CacheStore {
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
         let (cache, want) = (self.0.clone(), want.to_vec());
         Box::pin(async move {
-            let read = move || {
-                let (mut found, mut asked) = (Vec::new(), HashSet::new());
-                for handle in want {
-                    if asked.insert(handle)
-                        && let Some(frame) = cache.get(&handle, Patience::Wait)
-                    {
-                        found.push(Record { handle, frame });
-                    }
-                }
-                Ok(found)
-            };
+            let read = move || Ok(cache.get_all(&want));
             Blocking::Pool.run(self.place(), read).await
         })
     }

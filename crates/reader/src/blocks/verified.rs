@@ -177,6 +177,9 @@ impl VerifiedCache {
         match self.admit(handle, frame)? {
             Ok(decoded) => {
                 self.counters.from_disk.fetch_add(1, Ordering::Relaxed);
+                if let Some(disk) = &self.disk {
+                    disk.used(handle.any(), frame);
+                }
                 Ok(decoded)
             }
             Err(why) => {

@@ -4,7 +4,7 @@
 //! Each wait is short, and all waits together take a small part of the time that passes: a slow
 //! disk does not slow readers by much, and a stuck disk stops none.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const MOST_SAVED: Duration = Duration::from_secs(2);
 /// The allowance grows by the time that passes, divided by this.
 const SAVED_PART: u32 = 10;
+/// Longest wait of a reader whose purpose is to fill the cache.
+pub(super) const LONG_PATIENCE: Duration = Duration::from_secs(60);
 /// Interval at which a waiting reader looks for room.
 const STEP: Duration = Duration::from_millis(1);
 
@@ -20,6 +22,8 @@ pub(super) struct Room {
     patience: Duration,
     taken_bytes: AtomicUsize,
     allowance: Mutex<Allowance>,
+    /// Whether readers wait as long as the disk needs.
+    waits_long: AtomicBool,
 }
 
 /// How long all readers together may still wait.
@@ -49,7 +53,13 @@ impl Room {
                 left: MOST_SAVED,
                 since: Instant::now(),
             }),
+            waits_long: AtomicBool::new(false),
         }
+    }
+
+    /// From now on readers wait as long as the disk needs, within [`LONG_PATIENCE`].
+    pub(super) fn wait_long(&self) {
+        self.waits_long.store(true, Ordering::Relaxed);
     }
 
     /// Takes room, waiting for it if needed; false when there is none in time.
@@ -57,7 +67,11 @@ impl Room {
         if self.take_now(bytes) {
             return true;
         }
-        let patience = self.allow(|allowance| allowance.refill().min(self.patience));
+        let waits_long = self.waits_long.load(Ordering::Relaxed);
+        let patience = match waits_long {
+            true => LONG_PATIENCE,
+            false => self.allow(|allowance| allowance.refill().min(self.patience)),
+        };
         let since = Instant::now();
         let mut taken = false;
         while !taken && since.elapsed() + STEP <= patience {
@@ -65,6 +79,10 @@ impl Room {
             taken = self.take_now(bytes);
         }
         let waited = since.elapsed();
+        // After a wait without success nobody waits long again: the disk is stuck.
+        if waits_long && !taken {
+            self.waits_long.store(false, Ordering::Relaxed);
+        }
         self.allow(|allowance| {
             // After a wait without success no reader waits for a while, because the disk may be stuck.
             let left = allowance.left.saturating_sub(waited);
@@ -80,7 +98,8 @@ impl Room {
             .unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn take_now(&self, bytes: usize) -> bool {
+    /// Takes room if there is some now.
+    pub(super) fn take_now(&self, bytes: usize) -> bool {
         let more = |taken: usize| {
             let taken = taken.saturating_add(bytes);
             (taken <= self.max_bytes).then_some(taken)
@@ -89,8 +108,15 @@ impl Room {
         self.taken_bytes.fetch_update(set, get, more).is_ok()
     }
 
+    /// Waits until everything was given back, or for this time.
+    pub(super) fn wait_until_free(&self, longest: Duration) {
+        let began = Instant::now();
+        while !self.is_free() && began.elapsed() < longest {
+            std::thread::sleep(STEP);
+        }
+    }
+
     /// Whether everything was given back.
-    #[cfg(test)]
     pub(super) fn is_free(&self) -> bool {
         self.taken_bytes.load(Ordering::Relaxed) == 0
     }

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use sim::liar::{Liar, Lie};
 use store::MemoryStore;
+use store::cache::format::HEADER_BYTES;
 use store::cache::{CacheLimits, DiskCache};
+use trust::Record;
 use volume::{Fetch, Volume, VolumeOptions};
 
 use crate::world::{World, eventually, noise, read};
@@ -41,11 +44,30 @@ async fn fill(world: &World, directory: &Path) {
     eventually("all is on the disk", || written() >= fetched()).await;
 }
 
+/// The files of records.
 fn files(directory: &Path) -> Vec<PathBuf> {
-    let parts = std::fs::read_dir(directory).unwrap().flatten();
-    let parts = parts.filter(|part| part.path().is_dir() && part.file_name() != "new");
-    let inside = parts.flat_map(|part| std::fs::read_dir(part.path()).unwrap().flatten());
-    inside.map(|file| file.path()).collect()
+    let entries = std::fs::read_dir(directory).unwrap().flatten();
+    let paths = entries.map(|entry| entry.path());
+    paths
+        .filter(|path| path.extension().is_some_and(|it| it == "blocks"))
+        .collect()
+}
+
+/// Calls `change` for the bytes of each record of the cache, and gives their number.
+fn each_record(directory: &Path, change: impl Fn(usize, &mut [u8])) -> usize {
+    let mut number = 0;
+    for path in files(directory) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        let mut rest = bytes.get_mut(HEADER_BYTES..).unwrap();
+        while let Ok(Some(taken)) = Record::take(&mut Bytes::copy_from_slice(rest)) {
+            let (record, behind) = rest.split_at_mut(taken.len());
+            change(number, record);
+            number += 1;
+            rest = behind;
+        }
+        std::fs::write(&path, bytes).unwrap();
+    }
+    number
 }
 
 #[tokio::test]
@@ -70,13 +92,11 @@ async fn a_damaged_block_on_the_local_disk_is_replaced() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
     fill(&world, directory.path()).await;
-    // Change one byte of the content in each file, so that the record keeps its name.
-    for (n, path) in files(directory.path()).into_iter().enumerate() {
-        let mut bytes = std::fs::read(&path).unwrap();
-        let last = bytes.len() - 1 - n % 7;
-        bytes[last] ^= 1 << (n % 8);
-        std::fs::write(&path, bytes).unwrap();
-    }
+    // Change one byte of the content of each record, so that it keeps its name.
+    each_record(directory.path(), |n, record| {
+        let last = record.len() - 1 - n % 7;
+        record[last] ^= 1 << (n % 8);
+    });
     let volume = open(&world, world.liar(Lie::None), directory.path()).await;
     assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
     let snapshot = volume.snapshot();
@@ -122,7 +142,7 @@ async fn a_wrong_block_never_reaches_the_disk() {
     liar.tell(Lie::WrongPlaintext);
     assert!(read(&volume, "big").await.is_err());
     drop(volume);
-    let before = files(directory.path()).len();
+    let before = each_record(directory.path(), |_, _| {});
     liar.tell(Lie::None);
     let volume = open(&world, liar, directory.path()).await;
     assert_eq!(read(&volume, "big").await.unwrap(), noise(1, 300_000));
