@@ -136,6 +136,8 @@ pub enum Command {
     Extract(Extract),
     /// Read and verify every block of a volume
     Verify(Verify),
+    /// Fetch a volume into the disk cache, to read it later without a network
+    Prefetch(Prefetch),
     /// List the versions of a volume, or what was done in a shared volume
     Log(Log),
     /// Show the differences between two versions of a published or shared volume
@@ -206,6 +208,7 @@ impl Command {
             Command::Stat(_) => "stat",
             Command::Extract(_) => "extract",
             Command::Verify(_) => "verify",
+            Command::Prefetch(_) => "prefetch",
             Command::Config(ConfigCommand::Show) => "config show",
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",

@@ -40,10 +40,14 @@ impl Caching {
         }
     }
 
+    /// The directory of the disk cache, if one is configured.
+    pub fn directory(&self, config: &Config) -> Option<PathBuf> {
+        self.cache.clone().or_else(|| config.path("cache"))
+    }
+
     /// Opens the disk cache, if one is configured.
     pub fn open(&self, config: &Config) -> Outcome<Option<Arc<DiskCache>>> {
-        let named = self.cache.clone().or_else(|| config.path("cache"));
-        let Some(directory) = named else {
+        let Some(directory) = self.directory(config) else {
             return Ok(None);
         };
         let shown = directory.display().to_string();

@@ -211,6 +211,17 @@ pub struct Verify {
     pub past: Past,
 }
 
+/// `bulla prefetch`.
+#[derive(Debug, Args)]
+pub struct Prefetch {
+    /// The volume to read.
+    #[command(flatten)]
+    pub reading: Reading,
+    /// Fetch only this path and what is below it
+    #[arg(default_value = "")]
+    pub path: std::ffi::OsString,
+}
+
 /// `bulla log`.
 #[derive(Debug, Args)]
 pub struct Log {

@@ -17,6 +17,7 @@ mod ls;
 mod manual;
 mod mount;
 mod orderer;
+mod prefetch;
 mod protect;
 mod prune;
 mod publish;
@@ -62,6 +63,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Stat(args) => stat::run(args, config, output),
         Command::Extract(args) => extract::run(args, config, output),
         Command::Verify(args) => verify::run(args, config, output),
+        Command::Prefetch(args) => prefetch::run(args, config, output),
         Command::Config(ConfigCommand::Show) => config::show(config, output),
         Command::Completions(args) => manual::completions(args, output),
         Command::Man(args) => manual::man(args, output),

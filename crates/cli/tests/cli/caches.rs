@@ -260,3 +260,90 @@ fn a_killed_mount_leaves_a_cache_that_the_next_one_uses() {
     let refused = home.run(&["mount", &server.source, "mnt", "--deadline", "2s"]);
     assert!(matches!(refused.code, 20 | 30), "{}", refused.err);
 }
+
+#[test]
+fn prefetched_volume_is_read_without_a_server() {
+    let home = Home::new();
+    home.published();
+    let server = home.serve("repo");
+    let source = server.source.clone();
+    let prefetch = |more: &[&str]| {
+        let args = [&["--json", "prefetch", &source, "--cache", "cache"], more].concat();
+        home.run(&args)
+    };
+    let first = prefetch(&[]).ends(0);
+    assert!(first.field("new_blocks").as_u64().unwrap() > 10);
+    assert!(first.field("used_bytes").as_u64().unwrap() > 700_000);
+    assert_eq!(first.field("not_kept"), 0);
+    let again = prefetch(&[]).ends(0);
+    assert_eq!(again.field("new_blocks"), 0);
+    assert_eq!(again.field("files"), first.field("files"));
+    prefetch(&["sub/missing"]).ends(10);
+    drop(server);
+    let offline = ["--cache", "cache", "--deadline", "3s"];
+    assert_eq!(
+        bytes_of(&home, &[&["cat", &source, BIG][..], &offline].concat()),
+        noise(1, 700_000)
+    );
+    home.run(&[&["verify", &source][..], &offline].concat())
+        .ends(0);
+    home.run(&[&["extract", &source, "copy"][..], &offline].concat())
+        .ends(0);
+    assert_eq!(
+        fs::read(home.path("copy").join(BIG)).unwrap(),
+        noise(1, 700_000)
+    );
+}
+
+#[test]
+fn prefetched_part_is_read_without_a_server_and_the_rest_is_not() {
+    let home = Home::new();
+    home.published();
+    fs::write(home.path("tree/bulk"), noise(2, 5_000_000)).unwrap();
+    home.publish().ends(0);
+    let server = home.serve("repo");
+    let source = server.source.clone();
+    let told = home
+        .run(&["prefetch", &source, "sub/deep", "--cache", "cache"])
+        .ends(0);
+    assert!(told.out.contains("in the cache"), "{}", told.out);
+    drop(server);
+    let offline = ["--cache", "cache", "--deadline", "3s"];
+    assert_eq!(
+        bytes_of(&home, &[&["cat", &source, BIG][..], &offline].concat()),
+        noise(1, 700_000)
+    );
+    // The other part is not there, and prefetch says so.
+    let rest = home
+        .run(&[&["prefetch", &source][..], &offline].concat())
+        .ends(30);
+    assert!(
+        rest.err.contains("the rest is in the cache"),
+        "{}",
+        rest.err
+    );
+}
+
+#[test]
+fn prefetch_that_cannot_work_or_does_not_fit_says_what_to_do() {
+    let home = Home::new();
+    let id = home.published();
+    let server = home.serve("repo");
+    let source = server.source.clone();
+    let none = home.run(&["prefetch", &source]).ends(2);
+    assert!(none.err.contains("--cache DIR"), "{}", none.err);
+    let local = home.source(&id, "repo");
+    let local = home.run(&["prefetch", &local, "--cache", "cache"]).ends(2);
+    assert!(local.err.contains("bulla://"), "{}", local.err);
+    for flags in [
+        ["--cache-size", "256KiB"],
+        ["--cache-keep-free", "1000000TiB"],
+    ] {
+        let args = [
+            "--json", "prefetch", &source, "--cache", "small", flags[0], flags[1],
+        ];
+        let small = home.run(&args).ends(3);
+        assert!(small.field("not_kept").as_u64().unwrap() > 0);
+        assert!(small.err.contains("--cache-size"), "{}", small.err);
+    }
+}
