@@ -3,6 +3,7 @@
 #![no_main]
 
 use bulla_fuzz::{plant, repository_files};
+use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use store::head::{Head, RunName};
 use store::index::pages;
@@ -12,6 +13,7 @@ use wire::http::answer::{
     Asked, MAX_RETRY_AFTER, MAX_UNRANGED_BYTES, Verdict, parse_content_range,
 };
 use wire::http::answer::{judge_text, looks_like_html};
+use wire::http::parts::{Part, boundary_of, most_bytes, range_header, split};
 
 const MAX_BYTES: u64 = 1000;
 
@@ -21,6 +23,8 @@ fn seeds() -> Vec<Vec<u8>> {
         "206 64 32\nContent-Range: bytes 64-80/81\ncontent-length: 17\n",
         "206 0 10\ncontent-range: bytes 0-9/*\ncontent-encoding: gzip\n",
         "200 64 32\ncontent-length: 1000\ncontent-type: text/html\n",
+        "206 3 4\ncontent-type: multipart/byteranges; boundary=b\n",
+        "--b\r\nContent-Range: bytes 3-6/20\r\n\r\n3456\r\n--b\r\nContent-Range: bytes 7-7/20\r\n\r\na\r\n--b--",
         "503 64 32\nretry-after: 7\n",
         "304 1 1\netag: \"x\"\n",
     ]
@@ -60,6 +64,15 @@ fn answer(data: &[u8]) -> Option<()> {
             (Verdict::Busy(_, after), _) => assert!(after.is_none_or(|a| a <= MAX_RETRY_AFTER)),
             _ => {}
         }
+    }
+    let announced = headers.clone().find_map(|(_, value)| boundary_of(value));
+    let parts = [(offset, len_bytes), (offset.saturating_add(len_bytes), 1)];
+    let parts = parts.map(|(offset, len_bytes)| Part { offset, len_bytes });
+    let body = Bytes::copy_from_slice(data);
+    if let Some(cut) = split(&body, announced.unwrap_or("x"), &parts) {
+        assert!(range_header(&parts).is_some() && data.len() as u64 <= most_bytes(&parts));
+        let lens = cut.iter().map(|part| part.len() as u64);
+        assert!(lens.eq(parts.iter().map(|part| part.len_bytes)));
     }
     if let Some(range) = parse_content_range(headers.next_back()?.1) {
         assert!(range.first <= range.last && range.total.is_none_or(|t| range.last < t));

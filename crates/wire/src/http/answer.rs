@@ -14,6 +14,8 @@ use reqwest::header::{
 };
 use trust::Reject;
 
+use super::parts;
+
 /// Most bytes that are read of a whole file when the server ignores ranges.
 pub const MAX_UNRANGED_BYTES: u64 = 1 << 20;
 /// Longest pause that a server may ask for.
@@ -35,6 +37,11 @@ pub enum Asked {
         offset: u64,
         /// Its length; not zero.
         len_bytes: u64,
+    },
+    /// Several parts of a file in one answer.
+    Parts {
+        /// Longest answer, bytes.
+        max_bytes: u64,
     },
 }
 
@@ -71,6 +78,8 @@ pub enum Verdict {
     Missing,
     /// The file ends before the part begins.
     PastEnd,
+    /// The server does not send several parts in one answer.
+    NoParts,
     /// The server is busy. It may say when to try again.
     Busy(StatusCode, Option<Duration>),
     /// The server refuses access.
@@ -126,6 +135,17 @@ pub fn judge(asked: Asked, status: StatusCode, headers: &HeaderMap) -> Verdict {
         (Asked::Range { offset, len_bytes }, StatusCode::PARTIAL_CONTENT) => {
             partial(offset, len_bytes, headers)
         }
+        (Asked::Parts { max_bytes }, StatusCode::PARTIAL_CONTENT)
+            if parts::boundary(headers).is_some() =>
+        {
+            Verdict::Body(Take {
+                skip_bytes: 0,
+                take_bytes: max_bytes,
+                more: More::Refuse,
+                exact: false,
+            })
+        }
+        (Asked::Parts { .. }, _) => Verdict::NoParts,
         (Asked::Range { offset, len_bytes }, _) => unranged(offset, len_bytes, headers),
         (Asked::Whole { .. }, _) => Verdict::Bad("a piece of a file that was asked for whole"),
     }
@@ -360,6 +380,24 @@ mod tests {
         }
         let page = judged(PIECE, 200, &[("content-type", "text/HTML; charset=utf-8")]);
         assert_eq!(page, Verdict::Unusable(NOT_A_REPOSITORY.to_owned()));
+    }
+
+    #[test]
+    fn several_parts_are_taken_only_if_announced() {
+        let asked = Asked::Parts { max_bytes: 99 };
+        let kind = [("content-type", "multipart/byteranges; boundary=x")];
+        let take = Take {
+            skip_bytes: 0,
+            take_bytes: 99,
+            more: More::Refuse,
+            exact: false,
+        };
+        assert_eq!(judged(asked, 206, &kind), Verdict::Body(take));
+        // What object stores and small web servers answer.
+        let one = [("content-range", "bytes 100-149/5000")];
+        assert_eq!(judged(asked, 206, &one), Verdict::NoParts);
+        assert_eq!(judged(asked, 200, &[]), Verdict::NoParts);
+        assert_eq!(judged(asked, 416, &[]), Verdict::PastEnd);
     }
 
     #[test]

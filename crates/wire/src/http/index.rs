@@ -1,5 +1,5 @@
 //! The head and the index of a repository behind a web server: the table of each run, fetched once,
-//! and single pages as they are needed (docs/formats/repository.md).
+//! and pages as they are needed ([`super::run`], docs/formats/repository.md).
 //!
 //! A run never changes, so runs of the old head are kept for a new one. None of this is trusted: all of it is
 //! checked by the rules of `store::index::table`. One server can fill no more memory than
@@ -7,38 +7,26 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use reqwest::header::HeaderMap;
-use store::head::{Head, RunName};
-use store::index::table::{Broken, Table, behind_pages};
-use store::index::{Location, PAGE_BYTES};
+use store::head::Head;
+use store::index::Location;
+use store::index::table::behind_pages;
 use store::names::FileId;
-use tokio::sync::OnceCell;
 use trust::Handle;
 
-use super::web::{Fault, Got, Web};
-use super::{HttpAddress, bad_index};
+use super::HttpAddress;
+use super::run::{Run, WALK_BLOCKS, broken};
+use super::web::{Fault, Web};
 
 /// Most bytes of the tables of one head's runs: about 190 million blocks.
 pub const MAX_TABLE_BYTES: u64 = 64 << 20;
-/// Most bytes of the pages of whole runs.
-pub const MAX_WHOLE_BYTES: u64 = 16 << 20;
-/// Longest run that is fetched whole in one request.
-const SMALL_RUN_BYTES: u64 = 64 << 10;
-/// If the pages of a run are together at most this long, all are fetched once several were wanted, bytes.
-const MEDIUM_PAGES_BYTES: u64 = 2 << 20;
-/// Number of wanted pages after which all pages of such a run are fetched.
-const SEVERAL_PAGES: usize = 8;
-/// Wanted pages are fetched in one request when at most this many others lie between them.
-const NEAR_PAGES: usize = 4;
-/// Most pages of one request.
-const MAX_PAGES: usize = 64;
-
+/// Most bytes of the pages of runs that a walk may fetch whole: about 1.5 million blocks.
+pub const MAX_WHOLE_BYTES: u64 = 64 << 20;
 /// Pages that were fetched one by one.
 pub(super) type Pages = Cache<(FileId, usize), Bytes, PageWeight>;
 
@@ -61,19 +49,6 @@ pub(super) struct View {
     runs: Vec<Arc<Run>>,
 }
 
-/// An index run.
-struct Run {
-    name: RunName,
-    /// Where its pages end, bytes.
-    behind: u64,
-    may_be_whole: bool,
-    table: OnceCell<Table>,
-    /// All pages, checked.
-    whole: OnceCell<Bytes>,
-    /// How many pages were fetched one by one.
-    wanted: AtomicUsize,
-}
-
 impl View {
     /// The view that a head describes; takes over the runs that `old` has.
     pub(super) fn new(
@@ -87,25 +62,17 @@ impl View {
         for name in &head.runs {
             let behind = behind_pages(name).map_err(broken)?;
             table_bytes = table_bytes.saturating_add(name.len_bytes - behind);
-            let may_be_whole = behind <= MEDIUM_PAGES_BYTES
-                && whole_bytes.saturating_add(behind) <= MAX_WHOLE_BYTES;
-            if may_be_whole {
+            let keeps_all = whole_bytes.saturating_add(behind) <= MAX_WHOLE_BYTES;
+            if keeps_all {
                 whole_bytes += behind;
             }
             let known = old.and_then(|old| {
-                let same = |run: &&Arc<Run>| run.name == *name && run.may_be_whole == may_be_whole;
+                let same = |run: &&Arc<Run>| run.name == *name && run.keeps_all() == keeps_all;
                 old.runs.iter().find(same)
             });
             runs.push(match known {
                 Some(run) => Arc::clone(run),
-                None => Arc::new(Run {
-                    name: *name,
-                    behind,
-                    may_be_whole,
-                    table: OnceCell::new(),
-                    whole: OnceCell::new(),
-                    wanted: AtomicUsize::new(0),
-                }),
+                None => Arc::new(Run::new(*name, behind, keeps_all)),
             });
         }
         if table_bytes > MAX_TABLE_BYTES {
@@ -132,7 +99,7 @@ impl View {
         let new: Vec<_> = self
             .runs
             .iter()
-            .filter(|r| !r.table.initialized())
+            .filter(|r| r.known_table().is_none())
             .collect();
         if !new.is_empty() {
             web.begin_wave();
@@ -154,7 +121,8 @@ impl View {
             return Ok(found);
         }
         web.begin_wave();
-        let fetched = self.fetch(web, pages, &missing).await?;
+        let is_walk = handles.len() >= WALK_BLOCKS;
+        let fetched = self.fetch(web, pages, &missing, is_walk).await?;
         held.extend(fetched);
         found.clear();
         for handle in handles {
@@ -175,7 +143,7 @@ impl View {
     ) -> Result<Resolved, Fault> {
         let mut wanted = Vec::new();
         for (order, run) in self.runs.iter().enumerate() {
-            let Some(table) = run.table.get() else {
+            let Some(table) = run.known_table() else {
                 return Err(broken("no table"));
             };
             let Some(number) = table.page_of(handle) else {
@@ -203,13 +171,14 @@ impl View {
         }
     }
 
-    /// Fetches pages (number of the run, number of the page). Near pages share a request, and all requests
-    /// are concurrent.
+    /// Fetches pages (number of the run, number of the page), all concurrently. Gives those that did not come with their
+    /// neighbours.
     async fn fetch(
         &self,
         web: &Web,
         pages: &Pages,
         missing: &BTreeSet<(usize, usize)>,
+        is_walk: bool,
     ) -> Result<HashMap<(usize, usize), Bytes>, Fault> {
         let fetches = self.runs.iter().enumerate().map(|(order, run)| async move {
             let numbers: Vec<usize> = missing
@@ -219,20 +188,10 @@ impl View {
             if numbers.is_empty() {
                 return Ok(Vec::new());
             }
-            let before = run.wanted.fetch_add(numbers.len(), Ordering::Relaxed);
-            if run.may_be_whole && before.saturating_add(numbers.len()) > SEVERAL_PAGES {
-                run.fetch_whole(web, &self.base).await?;
-                return Ok(Vec::new());
-            }
-            let spans = spans(&numbers);
-            let fetched = spans
-                .into_iter()
-                .map(|span| run.fetch(web, &self.base, span));
-            let fetched = try_join_all(fetched).await?;
+            let fetched = run.fetch(web, &self.base, (&numbers, is_walk)).await?;
             Ok::<_, Fault>(
                 fetched
                     .into_iter()
-                    .flatten()
                     .map(|(number, page)| {
                         pages.insert((run.name.id, number), page.clone());
                         ((order, number), page)
@@ -252,133 +211,11 @@ enum Resolved {
     Unknown(Vec<(usize, usize)>),
 }
 
-impl Run {
-    async fn table(&self, web: &Web, base: &HttpAddress) -> Result<&Table, Fault> {
-        let load = || async {
-            let small = self.name.len_bytes <= SMALL_RUN_BYTES;
-            let from = if small { 0 } else { self.behind };
-            let bytes = self.read(web, base, from, self.name.len_bytes).await?;
-            let split = (self.behind - from) as usize;
-            let table = bytes.get(split..).unwrap_or_default();
-            let table = Table::parse(&self.name, table).map_err(broken)?;
-            if small {
-                let pages = bytes.slice(..split.min(bytes.len()));
-                check_pages(&table, 0, &pages)?;
-                let _ = self.whole.set(pages);
-            }
-            Ok(table)
-        };
-        self.table.get_or_try_init(load).await
-    }
-
-    /// A page that is in memory.
-    fn page(&self, number: usize, pages: &Pages) -> Option<Bytes> {
-        if let Some(whole) = self.whole.get() {
-            let at = number.checked_mul(PAGE_BYTES)?;
-            return (at + PAGE_BYTES <= whole.len()).then(|| whole.slice(at..at + PAGE_BYTES));
-        }
-        pages.get(&(self.name.id, number))
-    }
-
-    /// Fetches all pages, once for all callers that wait.
-    async fn fetch_whole(&self, web: &Web, base: &HttpAddress) -> Result<(), Fault> {
-        let load = || async {
-            let bytes = self.read(web, base, 0, self.behind).await?;
-            let table = self.table.get().ok_or_else(|| broken("no table"))?;
-            check_pages(table, 0, &bytes)?;
-            Ok(bytes)
-        };
-        self.whole.get_or_try_init(load).await.map(drop)
-    }
-
-    /// Fetches some pages in one request: their numbers, in order and near.
-    async fn fetch(
-        &self,
-        web: &Web,
-        base: &HttpAddress,
-        span: Vec<usize>,
-    ) -> Result<Vec<(usize, Bytes)>, Fault> {
-        let (Some(first), Some(last)) = (span.first(), span.last()) else {
-            return Ok(Vec::new());
-        };
-        let at = |number: usize| number as u64 * PAGE_BYTES as u64;
-        let bytes = self.read(web, base, at(*first), at(last + 1)).await?;
-        let table = self.table.get().ok_or_else(|| broken("no table"))?;
-        check_pages(table, *first, &bytes)?;
-        let pages = span.iter().filter_map(|number| {
-            let from = (number - first) * PAGE_BYTES;
-            // A copy, because a slice would keep the memory of all pages.
-            let page = bytes.get(from..from + PAGE_BYTES)?;
-            Some((*number, Bytes::copy_from_slice(page)))
-        });
-        Ok(pages.collect())
-    }
-
-    async fn read(
-        &self,
-        web: &Web,
-        base: &HttpAddress,
-        from: u64,
-        to: u64,
-    ) -> Result<Bytes, Fault> {
-        let file = self.name.id.index();
-        let url = base.join(&file).ok_or_else(|| broken("no such name"))?;
-        match web.range(&url, from, to.saturating_sub(from)).await? {
-            Got::Body(bytes, _) if bytes.len() as u64 == to - from => Ok(bytes),
-            Got::Body(..) | Got::PastEnd => Err(Fault::Gone(format!("{file} is cut short"))),
-            Got::Missing | Got::NotModified => Err(Fault::Gone(format!("{file} is not there"))),
-        }
-    }
-}
-
-fn check_pages(table: &Table, first: usize, bytes: &[u8]) -> Result<(), Fault> {
-    let mut pages = bytes.chunks(PAGE_BYTES).enumerate();
-    pages.try_for_each(|(i, page)| table.check_page(first + i, page).map_err(broken))
-}
-
-/// Page numbers in order, as sets that are fetched together.
-fn spans(numbers: &[usize]) -> Vec<Vec<usize>> {
-    let mut spans: Vec<Vec<usize>> = Vec::new();
-    for number in numbers {
-        let joined = spans.last_mut().filter(|span| {
-            let near = |last: &usize| number - last <= NEAR_PAGES + 1;
-            let short = |first: &usize| number - first < MAX_PAGES;
-            span.last().is_some_and(near) && span.first().is_some_and(short)
-        });
-        match joined {
-            Some(span) => span.push(*number),
-            None => spans.push(vec![*number]),
-        }
-    }
-    spans
-}
-
-fn broken(why: impl Into<Broken>) -> Fault {
-    Fault::Bad(match why.into() {
-        Broken::Rule(why) => bad_index(why),
-        Broken::Newer(why) => trust::Reject::Unsupported {
-            what: "index run",
-            why,
-        },
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use store::head::RunName;
 
-    #[test]
-    fn near_pages_share_a_request_and_far_ones_do_not() {
-        assert_eq!(spans(&[]), Vec::<Vec<usize>>::new());
-        assert_eq!(spans(&[3]), [[3]]);
-        assert_eq!(spans(&[3, 4, 8, 9]), [[3, 4, 8, 9]]);
-        assert_eq!(spans(&[3, 9]), [[3], [9]]);
-        let all: Vec<usize> = (0..200).collect();
-        let spans = spans(&all);
-        assert_eq!(spans.len(), 4);
-        assert!(spans.iter().all(|s| s.len() <= MAX_PAGES));
-        assert_eq!(spans.concat(), all);
-    }
+    use super::*;
 
     fn head(runs: &[(u64, u64)]) -> Head {
         let run = |(i, (entries, len_bytes)): (usize, &(u64, u64))| RunName {
@@ -410,7 +247,7 @@ mod tests {
         let whole: u64 = medium
             .runs
             .iter()
-            .filter(|r| r.may_be_whole)
+            .filter(|r| r.keeps_all())
             .map(|r| r.behind)
             .sum();
         assert_eq!(whole, MAX_WHOLE_BYTES);

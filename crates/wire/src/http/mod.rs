@@ -13,17 +13,20 @@
 //! |---|---|
 //! | `address` | the URL of a repository |
 //! | [`answer`] | the meaning of status and headers |
+//! | [`parts`] | several parts of a file in one answer |
 //! | `web` | one GET, judged and bounded |
 //! | `redirect`, `tls` | which redirects to follow, which certificates to accept |
-//! | `index` | head, tables and pages of the index |
+//! | `index`, `run` | head, tables and pages of the index |
 //! | `read` | handles to records |
 
 mod address;
 pub mod answer;
 mod index;
+pub mod parts;
 mod read;
 mod redirect;
 mod resolve;
+mod run;
 mod tls;
 mod web;
 
@@ -64,7 +67,7 @@ pub struct HttpOptions {
     pub tls: Tls,
     /// Longest time to connect.
     pub connect_timeout: Duration,
-    /// Longest silence of the server while a request is outstanding.
+    /// Longest silence of the server, on all connections, while a request is outstanding.
     pub stall: Duration,
     /// Longest time for one request, besides the time for its answer at 16 KiB/s.
     pub grace: Duration,
@@ -200,7 +203,7 @@ impl HttpStore {
                 Ok(Got::NotModified) => {
                     return old.ok_or_else(|| Fault::Bad(answer::bad("nothing was known")));
                 }
-                Ok(Got::Missing | Got::PastEnd) => {}
+                Ok(Got::Missing | Got::PastEnd | Got::NoParts) => {}
                 // Object stores give this answer for a missing object when listing is not allowed.
                 Err(fault @ Fault::Refused(_)) => refused = Some(fault),
                 Err(fault) => return Err(fault),
@@ -328,7 +331,7 @@ impl Objects for HttpStore {
             self.web.begin_wave();
             match self.web.range(&url, offset, len_bytes as u64).await? {
                 Got::Body(bytes, _) => Ok(Some(bytes)),
-                Got::PastEnd => Ok(Some(Bytes::new())),
+                Got::PastEnd | Got::NoParts => Ok(Some(Bytes::new())),
                 Got::Missing | Got::NotModified => Ok(None),
             }
         };

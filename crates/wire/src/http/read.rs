@@ -1,4 +1,6 @@
-//! Fetches records by handle: looks them up, gathers neighbours into ranges, reads all ranges at once.
+//! Fetches records by handle: looks them up, gathers neighbours into ranges, reads all ranges at once. A walk wants more
+//! ranges than requests can be under way, and reads many of them by one request, if the server sends several parts
+//! ([`super::parts`]).
 
 use std::collections::HashSet;
 
@@ -9,6 +11,7 @@ use store::read_plan::{Group, Near, Pieces, Plan, Wanted};
 use trust::{Frame, Handle, Record, Reject};
 
 use super::index::View;
+use super::parts::{MAX_PARTS, Part};
 use super::web::{Fault, Got};
 use super::{HttpStore, join};
 
@@ -19,6 +22,18 @@ const NEAR: Near = Near {
     read_bytes: 1 << 20,
     around_bytes: MAX_AROUND_BYTES,
 };
+
+/// Who wants more blocks than this may have several reads by one request: if there are more reads than this, or if they
+/// would bring twice as much as is wanted.
+const MANY_READS: usize = 16;
+/// Records that share a request are read as one part when at most this lies between them: about what another part costs.
+const CLOSE: Near = Near {
+    gap_bytes: 256,
+    read_bytes: 1 << 20,
+    around_bytes: 0,
+};
+/// Most bytes of the parts of one request.
+const SHARED_BYTES: u64 = 512 << 10;
 
 impl HttpStore {
     /// The records of these handles, then those behind the first one. If files that the known head names
@@ -53,9 +68,23 @@ impl HttpStore {
         if groups.is_empty() {
             return Ok(Vec::new());
         }
+        let read_bytes: usize = groups.iter().map(Group::needed_bytes).sum();
+        let is_wasteful = read_bytes / 2 > plan.wanted_bytes();
+        let shares = around == 0
+            && want.len() > MANY_READS
+            && (groups.len() > MANY_READS || is_wasteful)
+            && self.sends_parts(view, &groups).await?;
         self.web.begin_wave();
-        let reads = groups.iter().map(|group| self.read(view, group, &plan));
-        let read = try_join_all(reads).await?;
+        let read = if shares {
+            let close: Vec<Group<'_>> = plan.groups(CLOSE, 0).collect();
+            let sets = sets(&close).into_iter();
+            let reads = sets.map(|set| self.read_set(view, set, &plan));
+            let read = try_join_all(reads).await?;
+            read.into_iter().flatten().collect()
+        } else {
+            let reads = groups.iter().map(|group| self.read(view, group, &plan));
+            try_join_all(reads).await?
+        };
         let (mut records, mut behind) = (Vec::with_capacity(want.len()), Vec::new());
         for (wanted, extra) in read {
             records.extend(wanted);
@@ -70,6 +99,36 @@ impl HttpStore {
                 .filter(|r: &Record| seen.insert(r.handle)),
         );
         Ok(records)
+    }
+
+    async fn sends_parts(&self, view: &View, groups: &[Group<'_>]) -> Result<bool, Fault> {
+        let Some(wanted) = groups.first().and_then(|group| group.wanted.first()) else {
+            return Ok(false);
+        };
+        let url = join(&view.base, &wanted.at.segment.segment())?;
+        Ok(self.web.sends_parts(&url).await)
+    }
+
+    /// Reads groups of one segment by one request.
+    async fn read_set(
+        &self,
+        view: &View,
+        set: &[Group<'_>],
+        plan: &Plan,
+    ) -> Result<Vec<(Vec<Record>, Vec<Record>)>, Fault> {
+        if let ([_, _, ..], Some(wanted)) = (set, set.first().and_then(|g| g.wanted.first())) {
+            let url = join(&view.base, &wanted.at.segment.segment())?;
+            let parts: Vec<Part> = set.iter().map(part).collect();
+            if let Some(read) = self.web.parts(&url, &parts).await? {
+                // The parts share the memory of the answer.
+                let whole = read.iter().map(Bytes::len).sum();
+                let read = set.iter().zip(read);
+                let cut = read.map(|(group, bytes)| cut(group, (&bytes, whole), plan));
+                return cut.collect();
+            }
+            self.web.parts_failed();
+        }
+        try_join_all(set.iter().map(|group| self.read(view, group, plan))).await
     }
 
     /// Reads a group: its wanted records, and those behind them.
@@ -87,26 +146,61 @@ impl HttpStore {
         let len_bytes = group.needed_bytes().saturating_add(group.around) as u64;
         let bytes = match self.web.range(&url, group.start, len_bytes).await? {
             Got::Body(bytes, _) if bytes.len() >= group.needed_bytes() => bytes,
-            Got::Body(..) | Got::PastEnd => {
+            Got::Body(..) | Got::PastEnd | Got::NoParts => {
                 return Err(Fault::Gone(format!("{file} is cut short")));
             }
             Got::Missing | Got::NotModified => {
                 return Err(Fault::Gone(format!("{file} is not there")));
             }
         };
-        let Pieces { wanted, behind } = group.split(&bytes, plan).map_err(|_| {
-            Fault::Bad(Reject::Malformed {
-                what: "segment",
-                why: "another record than the index names",
-            })
-        })?;
-        let whole = bytes.len();
-        let take = |regions: Vec<store::read::Region>| {
-            let records = regions.into_iter().map(|region| region.bytes);
-            records.flat_map(move |bytes| Records { bytes, whole })
-        };
-        Ok((take(wanted).collect(), take(behind).collect()))
+        cut(group, (&bytes, bytes.len()), plan)
     }
+}
+
+/// The records in the bytes of a group, which belong to `whole` bytes of memory: those that are wanted, and those behind
+/// them.
+fn cut(
+    group: &Group<'_>,
+    (bytes, whole): (&Bytes, usize),
+    plan: &Plan,
+) -> Result<(Vec<Record>, Vec<Record>), Fault> {
+    let Pieces { wanted, behind } = group.split(bytes, plan).map_err(|_| {
+        Fault::Bad(Reject::Malformed {
+            what: "segment",
+            why: "another record than the index names",
+        })
+    })?;
+    let take = |regions: Vec<store::read::Region>| {
+        let records = regions.into_iter().map(|region| region.bytes);
+        records.flat_map(move |bytes| Records { bytes, whole })
+    };
+    Ok((take(wanted).collect(), take(behind).collect()))
+}
+
+fn part(group: &Group<'_>) -> Part {
+    Part {
+        offset: group.start,
+        len_bytes: group.needed_bytes() as u64,
+    }
+}
+
+/// Groups, which are in order of their places, as sets that share a request.
+fn sets<'a, 'b>(groups: &'a [Group<'b>]) -> Vec<&'a [Group<'b>]> {
+    let mut sets = Vec::new();
+    let mut rest = groups;
+    while let Some(first) = rest.first() {
+        let mut bytes = 0;
+        let segment = |group: &Group<'_>| group.wanted.first().map(|wanted| wanted.at.segment);
+        let joins = |group: &&Group<'_>| {
+            bytes += group.needed_bytes() as u64;
+            segment(group) == segment(first) && bytes <= SHARED_BYTES
+        };
+        let joining = rest.iter().take(MAX_PARTS).take_while(joins).count();
+        let (set, after) = rest.split_at(joining.max(1));
+        sets.push(set);
+        rest = after;
+    }
+    sets
 }
 
 /// Splits records that are back to back. Copies each unless it is most of the bytes: a cache that

@@ -6,17 +6,18 @@
 //! (HTTP/1.1 kept alive, HTTP/2 if TLS offers it, proxies from the environment) and on
 //! [`super::answer`] for the verdict on an answer.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{ACCEPT_ENCODING, CACHE_CONTROL, HeaderMap, HeaderValue, RANGE};
 use reqwest::{Client, Response, Url};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use trust::Reject;
 
 use super::answer::{Asked, More, NOT_A_REPOSITORY, Take, Verdict, bad, is_html, judge};
+use super::parts::{self, Part};
 use super::resolve::Resolver;
 use super::{HttpOptions, redirect, tls};
 
@@ -24,8 +25,12 @@ use super::{HttpOptions, redirect, tls};
 const UNIT_BYTES: u64 = 64 << 10;
 /// Most memory that is allocated before any byte has come.
 const MAX_RESERVE_BYTES: u64 = 4 << 20;
-/// Slowest server that the reader waits for.
+/// Slowest server that the reader waits for, over all requests under way.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
+/// Pieces of the index under way at first. They are longer than other answers, and a slow line must not be full of them.
+const FIRST_PIECES: usize = 4;
+/// When a piece takes less than this, one more may be under way.
+const FAST_PIECE: Duration = Duration::from_secs(1);
 /// Pauses between the attempts at one request, if the server names none.
 const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 /// Longest wait inside a request; when the server asks for more, the request fails at once.
@@ -58,6 +63,8 @@ pub(super) enum Got {
     Missing,
     /// The file ends before the part begins.
     PastEnd,
+    /// The server does not send several parts in one answer.
+    NoParts,
 }
 
 /// Counters, for metrics and tests.
@@ -75,9 +82,20 @@ pub struct Counters {
 pub(super) struct Web {
     client: Client,
     slots: Semaphore,
+    piece_slots: Semaphore,
+    /// How many permits `piece_slots` can still be given.
+    piece_growth: AtomicUsize,
     admission: Semaphore,
+    /// Whether the server sends several parts in one answer, once that was tried.
+    sends_parts: OnceCell<AtomicBool>,
+    /// Bytes of the answers under way, at most.
+    flight_bytes: AtomicU64,
     units: u32,
     grace: Duration,
+    stall: Duration,
+    began: Instant,
+    /// When bytes came last, on any connection: milliseconds since `began`.
+    heard_ms: AtomicU64,
     first_pause: Duration,
     pause: Mutex<Pause>,
     pub(super) counters: Counters,
@@ -102,7 +120,6 @@ impl Web {
             .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
             .default_headers(always)
             .connect_timeout(options.connect_timeout)
-            .read_timeout(options.stall)
             .pool_idle_timeout(options.idle)
             .pool_max_idle_per_host(options.max_in_flight)
             .http2_initial_stream_window_size(2 << 20)
@@ -113,9 +130,16 @@ impl Web {
         Ok(Web {
             client,
             slots: Semaphore::new(options.max_in_flight.max(1)),
+            piece_slots: Semaphore::new(FIRST_PIECES),
+            piece_growth: AtomicUsize::new(options.max_in_flight.saturating_sub(FIRST_PIECES)),
+            sends_parts: OnceCell::new(),
+            flight_bytes: AtomicU64::new(0),
             admission: Semaphore::new(units as usize),
             units,
             grace: options.grace,
+            stall: options.stall,
+            began: Instant::now(),
+            heard_ms: AtomicU64::new(0),
             first_pause: options.first_pause,
             pause: Mutex::default(),
             counters: Counters::default(),
@@ -145,6 +169,69 @@ impl Web {
             .await
     }
 
+    /// Several parts of a file in one answer; `None` when the server does not send them so.
+    pub(super) async fn parts(
+        &self,
+        url: &Url,
+        parts: &[Part],
+    ) -> Result<Option<Vec<Bytes>>, Fault> {
+        let impossible = || Fault::Bad(bad("impossible range"));
+        let value = parts::range_header(parts).ok_or_else(impossible)?;
+        let value = HeaderValue::from_str(&value).map_err(|_| impossible())?;
+        let mut headers = HeaderMap::new();
+        headers.insert(RANGE, value);
+        let max_bytes = parts::most_bytes(parts);
+        match self.get(url, headers, Asked::Parts { max_bytes }).await? {
+            Got::Body(body, headers) => {
+                let boundary = parts::boundary(&headers);
+                Ok(boundary.and_then(|boundary| parts::split(&body, boundary, parts)))
+            }
+            Got::NoParts => Ok(None),
+            Got::PastEnd => Err(Fault::Gone(format!("{} is cut short", url.path()))),
+            Got::Missing | Got::NotModified => {
+                Err(Fault::Gone(format!("{} is not there", url.path())))
+            }
+        }
+    }
+
+    /// Whether the server sends several parts in one answer. Asks it once, for some bytes of the file at `url`.
+    pub(super) async fn sends_parts(&self, url: &Url) -> bool {
+        let probe = || async {
+            let part = |offset| Part {
+                offset,
+                len_bytes: 1,
+            };
+            match self.parts(url, &[part(0), part(2)]).await {
+                Err(gone @ Fault::Gone(_)) => Err(gone),
+                got => Ok(AtomicBool::new(matches!(got, Ok(Some(_))))),
+            }
+        };
+        let known = self.sends_parts.get_or_try_init(probe).await;
+        known.is_ok_and(|sends| sends.load(Ordering::Relaxed))
+    }
+
+    /// The server has sent others than were asked for.
+    pub(super) fn parts_failed(&self) {
+        if let Some(sends) = self.sends_parts.get() {
+            sends.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A long part of an index. Few are under way at a time, and more where they come quickly.
+    pub(super) async fn piece(&self, url: &Url, offset: u64, len_bytes: u64) -> Result<Got, Fault> {
+        let slot = self.piece_slots.acquire().await;
+        let _slot = slot.map_err(|_| Fault::Down("closed".to_owned()))?;
+        let began = Instant::now();
+        let got = self.range(url, offset, len_bytes).await?;
+        let less = |growth: usize| growth.checked_sub(1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        if began.elapsed() < FAST_PIECE && self.piece_growth.fetch_update(set, fetch, less).is_ok()
+        {
+            self.piece_slots.add_permits(1);
+        }
+        Ok(got)
+    }
+
     /// A whole file, not from a cache; `conditions` say which version is known.
     pub(super) async fn newest(
         &self,
@@ -162,6 +249,7 @@ impl Web {
         let most_bytes = match asked {
             Asked::Whole { max_bytes, .. } => max_bytes,
             Asked::Range { len_bytes, .. } => len_bytes,
+            Asked::Parts { max_bytes } => max_bytes,
         };
         let units = most_bytes
             .div_ceil(UNIT_BYTES)
@@ -170,7 +258,9 @@ impl Web {
         let _room = self.admission.acquire_many(units).await.map_err(closed)?;
         let _slot = self.slots.acquire().await.map_err(closed)?;
         self.check_pause()?;
-        let budget = self.grace + Duration::from_secs(most_bytes / MIN_BYTES_PER_SECOND);
+        // All answers under way share the line.
+        let flight = Flight::begin(&self.flight_bytes, most_bytes);
+        let budget = self.grace + Duration::from_secs(flight.total_bytes / MIN_BYTES_PER_SECOND);
         let mut pauses = BUSY_PAUSES.iter();
         loop {
             let attempt = self.attempt(url, headers.clone(), asked);
@@ -200,12 +290,13 @@ impl Web {
     async fn attempt(&self, url: &Url, headers: HeaderMap, asked: Asked) -> Result<Got, Failure> {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         let request = self.client.get(url.clone()).headers(headers);
-        let response = request.send().await.map_err(Failure::from)?;
+        let response = self.unless_silent(request.send()).await?;
         match judge(asked, response.status(), response.headers()) {
             Verdict::Body(take) => self.body(response, take).await,
             Verdict::NotModified => Ok(Got::NotModified),
             Verdict::Missing => Ok(Got::Missing),
             Verdict::PastEnd => Ok(Got::PastEnd),
+            Verdict::NoParts => Ok(Got::NoParts),
             Verdict::Busy(status, after) => {
                 Err(Failure::Busy(format!("it answers {status}"), after))
             }
@@ -231,7 +322,7 @@ impl Web {
             0
         };
         let mut all = BytesMut::with_capacity(announced as usize);
-        while let Some(chunk) = response.chunk().await.map_err(Failure::from)? {
+        while let Some(chunk) = self.unless_silent(response.chunk()).await? {
             let len = chunk.len() as u64;
             self.counters
                 .received_bytes
@@ -256,6 +347,29 @@ impl Web {
             return Ok(Got::Body(Bytes::copy_from_slice(&all), headers));
         }
         Ok(Got::Body(all.freeze(), headers))
+    }
+
+    /// Waits until the server has been silent for too long. Over a narrow line one connection can be silent while others
+    /// are served, and each request has its time anyway.
+    async fn unless_silent<T>(
+        &self,
+        answer: impl Future<Output = Result<T, reqwest::Error>>,
+    ) -> Result<T, Failure> {
+        let mut answer = std::pin::pin!(answer);
+        let mut wait = self.stall;
+        loop {
+            if let Ok(answer) = tokio::time::timeout(wait, &mut answer).await {
+                let now_ms = self.began.elapsed().as_millis() as u64;
+                self.heard_ms.fetch_max(now_ms, Ordering::Relaxed);
+                return answer.map_err(Failure::from);
+            }
+            let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+            let silent = self.began.elapsed().saturating_sub(heard);
+            wait = self.stall.saturating_sub(silent);
+            if wait.is_zero() {
+                return Err(Failure::Silent("it has gone silent".to_owned()));
+            }
+        }
     }
 
     fn pause(&self) -> MutexGuard<'_, Pause> {
@@ -289,6 +403,31 @@ impl Web {
             pause.until = Some((now + length, why.clone()));
         }
         Fault::Down(why)
+    }
+}
+
+/// A request under way.
+struct Flight<'a> {
+    all_bytes: &'a AtomicU64,
+    len_bytes: u64,
+    /// Bytes under way when it began, its own among them.
+    total_bytes: u64,
+}
+
+impl<'a> Flight<'a> {
+    fn begin(all_bytes: &'a AtomicU64, len_bytes: u64) -> Flight<'a> {
+        let before = all_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+        Flight {
+            all_bytes,
+            len_bytes,
+            total_bytes: before.saturating_add(len_bytes),
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.all_bytes.fetch_sub(self.len_bytes, Ordering::Relaxed);
     }
 }
 

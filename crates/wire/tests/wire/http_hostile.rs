@@ -4,6 +4,7 @@
 
 mod objects;
 mod server;
+mod walks;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -33,6 +33,8 @@ pub enum Act {
 pub struct Asked {
     pub path: String,
     pub range: Option<(usize, usize)>,
+    /// Several parts (first and last byte).
+    pub parts: Vec<(usize, usize)>,
     /// How many requests for segments there were before this one.
     pub segments_before: u32,
     pub head: String,
@@ -54,6 +56,20 @@ impl Asked {
         let (first, _) = self.range.unwrap();
         let last = first + self.body.len() - 1;
         format!("Content-Range: bytes {first}-{last}/999999999\r\n")
+    }
+    /// The parts of a file that were asked for.
+    pub fn several(&self, file: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (first, last) in &self.parts {
+            let range = format!("Content-Range: bytes {first}-{last}/{}", file.len());
+            body.extend_from_slice(format!("\r\n--b\r\n{range}\r\n\r\n").as_bytes());
+            body.extend_from_slice(&file[*first..=*last]);
+        }
+        body.extend_from_slice(b"\r\n--b--\r\n");
+        let kind = "Content-Type: multipart/byteranges; boundary=b";
+        let len = body.len();
+        let head = format!("HTTP/1.1 206 P\r\n{kind}\r\nContent-Length: {len}\r\n\r\n");
+        [head.as_bytes(), &body].concat()
     }
     /// A 206 with this body and `lines` among its headers.
     pub fn partial(&self, lines: &str, body: &[u8]) -> Vec<u8> {
@@ -196,10 +212,19 @@ async fn connection(
         let head = String::from_utf8(head).unwrap().to_lowercase();
         let path = head.split(' ').nth(1).unwrap().to_owned();
         let range = head.lines().find_map(|l| l.strip_prefix("range: bytes="));
-        let range: Option<(usize, usize)> = range.map(|r| {
-            let (first, last) = r.split_once('-').unwrap();
-            (first.parse().unwrap(), last.parse().unwrap())
-        });
+        let parts: Vec<(usize, usize)> = range
+            .into_iter()
+            .flat_map(|r| r.split(','))
+            .map(|r| {
+                let (first, last) = r.trim().split_once('-').unwrap();
+                (first.parse().unwrap(), last.parse().unwrap())
+            })
+            .collect();
+        let (range, parts) = match &*parts {
+            [] => (None, Vec::new()),
+            [one] => (Some(*one), Vec::new()),
+            _ => (None, parts),
+        };
         let body = files.get(&path).map(|file| match range {
             None => file.clone(),
             Some((first, last)) => {
@@ -211,6 +236,7 @@ async fn connection(
             segments_before: segments.load(Ordering::SeqCst),
             path,
             range,
+            parts,
             head,
             body: body.clone().unwrap_or_default(),
         };
@@ -223,6 +249,7 @@ async fn connection(
             Act::Honest => {
                 let answer = match (body, range) {
                     (None, _) => status("404 Not Found"),
+                    (Some(file), None) if !asked.parts.is_empty() => asked.several(&file),
                     (Some(body), None) => ok("", &body),
                     (Some(body), Some((first, _))) => {
                         let total = files[&asked.path].len();
