@@ -1,8 +1,11 @@
 //! Compares two versions of a volume, at the cost of the difference: directories with the same handle
 //! are equal and are never fetched (`trust::map::Diff`). [`trust::change`] defines what counts as changed,
-//! here and in the dry run of a publication.
+//! here and in the dry run of a publication. Directories that differ are fetched ahead ([`lead`]).
+
+mod lead;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use trust::inode::{Content, Entry, Inode};
 use trust::map::{Diff, MapRoot};
 
@@ -10,6 +13,7 @@ use reader::{Expect, Fetch, ReadError};
 use trust::change::{Change, Difference, alike};
 
 use crate::snapshot::Snapshot;
+use lead::Lead;
 
 /// Most directories that wait to be compared; only a tree made as an attack has more.
 const MAX_WAITING: usize = 1 << 20;
@@ -23,6 +27,28 @@ pub async fn difference<E: From<ReadError>>(
     old: &Snapshot,
     new: &Snapshot,
     how: impl Fn() -> Fetch,
+    tell: impl FnMut(Change) -> Result<(), E>,
+) -> Result<(), E> {
+    let top = || Pair {
+        path: Bytes::new(),
+        old: map_of(old.root()),
+        new: map_of(new.root()),
+    };
+    let lead = Lead::new(new.blocks());
+    let ahead = std::pin::pin!(lead.run(top(), &how));
+    let compare = std::pin::pin!(compare_all(old, new, top(), &how, &lead, tell));
+    match select(compare, ahead).await {
+        Either::Left((compared, _)) => compared,
+        Either::Right(((), compare)) => compare.await,
+    }
+}
+
+async fn compare_all<E: From<ReadError>>(
+    old: &Snapshot,
+    new: &Snapshot,
+    top: Pair,
+    how: impl Fn() -> Fetch,
+    lead: &Lead<'_>,
     mut tell: impl FnMut(Change) -> Result<(), E>,
 ) -> Result<(), E> {
     if old.record().root == new.record().root {
@@ -31,13 +57,10 @@ pub async fn difference<E: From<ReadError>>(
     if !alike(old.root(), new.root()) {
         tell(change(b"", Difference::Changed, true))?;
     }
-    let mut waiting = vec![Pair {
-        path: Bytes::new(),
-        old: map_of(old.root()),
-        new: map_of(new.root()),
-    }];
+    let mut waiting = vec![top];
     while let Some(pair) = waiting.pop() {
-        let mut below = Vec::new();
+        lead.reached(&pair.path);
+        let mut inside = Vec::new();
         let mut diff = Diff::new(pair.old.as_ref(), pair.new.as_ref());
         while !diff.is_done() {
             let wants = diff.wants();
@@ -53,20 +76,11 @@ pub async fn difference<E: From<ReadError>>(
                 if let Some(told) = compare(&path, before.as_ref(), after.as_ref()) {
                     tell(told)?;
                 }
-                let after = after.as_ref().and_then(map_or_empty);
-                if let Some(after) = after
-                    && before.as_ref().and_then(map_or_empty) != Some(after)
-                {
-                    below.push(Pair {
-                        path,
-                        old: before.as_ref().and_then(map_of),
-                        new: after,
-                    });
-                }
+                inside.extend(below(path, before.as_ref(), after.as_ref()));
             }
         }
-        below.reverse();
-        waiting.append(&mut below);
+        inside.reverse();
+        waiting.append(&mut inside);
         if waiting.len() > MAX_WAITING {
             let why = "more directories than can be compared";
             return Err(ReadError::Malformed(trust::Reject::BadTree {
@@ -84,6 +98,17 @@ struct Pair {
     path: Bytes,
     old: Option<MapRoot>,
     new: Option<MapRoot>,
+}
+
+/// What is to be compared below a path, if it is a directory that differs.
+fn below(path: Bytes, before: Option<&Inode>, after: Option<&Inode>) -> Option<Pair> {
+    let new = after.and_then(map_or_empty)?;
+    let differs = before.and_then(map_or_empty) != Some(new);
+    differs.then(|| Pair {
+        path,
+        old: before.and_then(map_of),
+        new,
+    })
 }
 
 /// The entries of a directory that may be listed.

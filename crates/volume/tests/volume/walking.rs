@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reader::Reads;
+use reader::{ReadError, Reads};
 use sim::liar::{Liar, Lie};
 use store::memory::MemoryStore;
 use tokio::time::Instant;
+use trust::change::Change;
 use trust::inode::{Content, Inode};
+use volume::difference::difference;
 use volume::extract::{ExtractOptions, extract};
 use volume::verify::{Tally, verify};
 use volume::walk::{Step, Walk, join};
@@ -29,13 +31,21 @@ const DIRECTORIES: usize = 1 + (TOPS * (1 + BELOW)) as usize;
 /// Directories in directories, each of the inner ones with two files.
 fn world() -> World {
     let mut world = World::new();
+    publish(&mut world, 0);
+    world
+}
+
+/// Publishes a version in which one file of each directory differs below the first `changed` directories.
+fn publish(world: &mut World, changed: u64) {
     let model = &mut world.model;
     let mut tops = Vec::new();
     for top in 0..TOPS {
         let mut below = Vec::new();
         for number in 0..BELOW {
             let files = (0..2).map(|file| {
-                let content = noise(1000 + (top * BELOW + number) * 2 + file, 3000);
+                let differs = top < changed && file == 1;
+                let seed = if differs { 9000 } else { 1000 };
+                let content = noise(seed + (top * BELOW + number) * 2 + file, 3000);
                 let file_name = format!("f{file}").into_bytes();
                 (file_name, model.file(&content, 2048).unwrap())
             });
@@ -48,7 +58,6 @@ fn world() -> World {
     }
     let root = model.directory(tops).unwrap();
     world.head = model.publish(&root, now(), 3600).unwrap();
-    world
 }
 
 /// Round trips since a moment.
@@ -203,6 +212,48 @@ async fn tree_that_is_larger_than_the_cache_is_fetched_once() {
         // 20 MB: 400 files of an array node and seven blocks, and the nodes of their directory.
         assert!((3200..3200 + 320).contains(&fetched), "{reads}: {fetched}");
     }
+}
+
+/// Two versions, the replica that has both, and the number of directories of either that differ.
+async fn two_versions() -> (Arc<Volume>, Arc<Volume>, Arc<Liar<MemoryStore>>, u64) {
+    const CHANGED: u64 = 6;
+    let mut world = world();
+    let old = world.open(vec![Arc::new(world.replica())]).await.unwrap();
+    publish(&mut world, CHANGED);
+    let liar = world.liar(Lie::None);
+    let new = world.open(vec![liar.clone()]).await.unwrap();
+    liar.tell(Lie::Slow(ROUND_TRIP));
+    (old, new, liar, 2 * (1 + CHANGED * (1 + BELOW)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_are_compared_in_few_round_trips_and_equal_directories_are_not_fetched() {
+    let (old, new, _, directories) = two_versions().await;
+    let (old, new) = (old.snapshot(), new.snapshot());
+    let fetched = || new.blocks().counters().fetched.load(Ordering::Relaxed);
+    let (began, before, mut told) = (Instant::now(), fetched(), Vec::new());
+    let tell = |change: Change| {
+        told.push(change.path.display().to_string());
+        Ok::<(), ReadError>(())
+    };
+    difference(&old, &new, soon, tell).await.unwrap();
+    let expected = (0..6).flat_map(|top| (0..BELOW).map(move |n| format!("t{top:02}/b{n:02}/f1")));
+    assert_eq!(told, expected.collect::<Vec<_>>());
+    let waits = waits_since(began);
+    assert!(waits <= 6, "{waits}");
+    let fetched = fetched() - before;
+    assert!(fetched <= directories, "{fetched} of {directories}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_blocks_are_the_error_of_a_comparison() {
+    let (old, new, liar, _) = two_versions().await;
+    liar.tell(Lie::WrongPlaintext);
+    let (old, new) = (old.snapshot(), new.snapshot());
+    let tell = |_| Ok::<(), ReadError>(());
+    let compared = difference(&old, &new, soon, tell).await;
+    let class = compared.unwrap_err().class();
+    assert_eq!(class, Some(trust::error::Class::Integrity));
 }
 
 #[tokio::test(start_paused = true)]
