@@ -17,7 +17,11 @@ pub struct Progress {
     bar: ProgressBar,
     /// The total number of files, if known.
     leaves: Option<u64>,
+    /// What is counted besides bytes: one, and several.
+    noun: (&'static str, &'static str),
 }
+
+const FILES: (&str, &str) = ("file", "files");
 
 impl Progress {
     /// Draws a bar, if stderr is a terminal and the output is for people.
@@ -35,7 +39,18 @@ impl Progress {
         if output.progress() {
             bar.enable_steady_tick(TICK);
         }
-        Progress { bar, leaves: None }
+        Progress {
+            bar,
+            leaves: None,
+            noun: FILES,
+        }
+    }
+
+    /// Counts something else than files.
+    #[must_use]
+    pub fn counting(self, one: &'static str, several: &'static str) -> Progress {
+        let noun = (one, several);
+        Progress { noun, ..self }
     }
 
     /// Sets the total and shows the remaining time from now on.
@@ -64,9 +79,10 @@ impl Progress {
     /// Sets the progress.
     pub fn at(&self, bytes: u64, files: u64) {
         self.bar.set_position(bytes);
+        let (one, several) = self.noun;
         self.bar.set_message(match self.leaves {
-            Some(leaves) => format!("{files}/{}", units::count(leaves, "file", "files")),
-            None => units::count(files, "file", "files"),
+            Some(leaves) => format!("{files}/{}", units::count(leaves, one, several)),
+            None => units::count(files, one, several),
         });
     }
 
@@ -87,6 +103,7 @@ impl Default for Progress {
         Progress {
             bar: ProgressBar::hidden(),
             leaves: None,
+            noun: FILES,
         }
     }
 }

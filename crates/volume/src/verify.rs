@@ -42,6 +42,8 @@ pub struct Tally {
     pub leaves: AtomicU64,
     /// Content, bytes.
     pub bytes: AtomicU64,
+    /// All content that will be counted, bytes; 0 while it is not known.
+    pub total_bytes: AtomicU64,
 }
 
 impl Tally {

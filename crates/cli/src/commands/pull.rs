@@ -41,7 +41,7 @@ pub fn run(args: &Pull, config: &Config, output: &mut Output) -> Outcome<Done> {
     session::on_interrupt(move || stop.notify_one())?;
     let disk: Arc<dyn Disk> = Arc::new(Local::new(&args.repo));
     let tally = Arc::new(Tally::default());
-    let bar = Progress::start(output, "pulling");
+    let bar = Progress::start(output, "pulling").counting("block", "blocks");
     let pulled = session.serve(async {
         let work = pull::pull(volume, &replicas, disk, &options, tally.clone());
         Ok(bar.during(&tally, work).await?)

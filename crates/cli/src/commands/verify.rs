@@ -103,10 +103,16 @@ impl Progress {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                _ = tick.tick() => self.at(
-                    tally.bytes.load(Ordering::Relaxed),
-                    tally.leaves.load(Ordering::Relaxed),
-                ),
+                _ = tick.tick() => {
+                    match tally.total_bytes.load(Ordering::Relaxed) {
+                        0 => {}
+                        total => self.of(total),
+                    }
+                    self.at(
+                        tally.bytes.load(Ordering::Relaxed),
+                        tally.leaves.load(Ordering::Relaxed),
+                    );
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::metrics;
-use crate::support::{self, Home, Tmpfs, noise, skipped, wait_until};
+use crate::support::{self, Home, Tmpfs, at_terminal, noise, skipped, wait_until};
 
 /// Publishes a tree with some more files. Returns the SOURCE of its server.
 fn served(home: &Home) -> (String, support::Server) {
@@ -265,4 +265,33 @@ fn old_versions_are_collected_while_the_repository_is_served() {
     home.run(&["verify", source]).ends(0);
     home.run(&last).ends(0);
     home.run(&["prune", "nowhere"]).ends(10);
+}
+
+#[test]
+fn progress_of_whole_volumes_shows_the_rate_and_the_time_that_is_left() {
+    let home = Home::new();
+    home.run(&["key", "new", "--out", "key", "--no-passphrase"])
+        .ends(0);
+    std::fs::create_dir_all(home.path("tree")).unwrap();
+    for n in 0..8 {
+        let file = home.path(&format!("tree/{n}"));
+        std::fs::write(file, noise(n, 300_000)).unwrap();
+    }
+    let told = home.publish().ends(0);
+    let volume = told.field("volume").as_str().unwrap().to_owned();
+    let server = home.serve("repo");
+    // The limit holds a first pull for some seconds.
+    let pull = ["pull", &server.source, "replica", "--bwlimit", "600kB/s"];
+    let Some(screen) = at_terminal(&home.command(&pull), "") else {
+        return skipped("a bar at a terminal", "no script(1)");
+    };
+    assert!(screen.contains("code 0"), "{screen}");
+    for shown in ["pulling", "/2.29 MiB", "blocks", "/s", " left"] {
+        assert!(screen.contains(shown), "{shown}: {screen}");
+    }
+    // Nothing of it where nobody looks.
+    let ran = home.run(&["pull", &server.source, "other"]).ends(0);
+    assert!(!ran.err.contains("left"), "{}", ran.err);
+    home.run(&["verify", &home.source(&volume, "replica")])
+        .ends(0);
 }

@@ -400,6 +400,10 @@ impl Pull<'_> {
         let base = self.here.as_ref().filter(|_| base.is_some());
         let base = base.map(|here| here.record.root);
         let prefetch_waves = prefetched.waves;
+        if base.is_none() && scope.is_everything() {
+            let total = &self.tally.total_bytes;
+            total.store(offered.offer.record.totals.bytes, Ordering::Relaxed);
+        }
         let mut walk = Walk::new(
             sources.clone(),
             &mut self.writer,

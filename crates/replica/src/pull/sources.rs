@@ -142,7 +142,10 @@ impl Sources {
     pub(crate) fn received(&self, bytes: u64) {
         self.limit.pay(bytes);
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.tally.add(0, bytes);
+        // Where the whole volume is expected, its content is counted, which is signed.
+        if self.tally.total_bytes.load(Ordering::Relaxed) == 0 {
+            self.tally.add(0, bytes);
+        }
     }
 
     /// Notes that a source sent a block that does not match its handle.

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use reader::ReadError;
@@ -172,6 +173,7 @@ impl<'a> Walk<'a> {
                 break;
             };
             if need.key().is_some_and(|key| !self.seen.insert(key)) {
+                self.count_content(&need);
                 self.reach.skip(need);
                 continue;
             }
@@ -275,7 +277,23 @@ impl<'a> Walk<'a> {
 
     fn supply(&mut self, need: Need, found: Found) -> Result<(), PullError> {
         self.count_wave(need.round);
+        if matches!(need.wanted(), Wanted::Data { .. }) {
+            self.count_content(&need);
+        }
         Ok(self.reach.supply(need, found).map_err(malformed)?)
+    }
+
+    /// Counts content that is here now, if its sum is known.
+    fn count_content(&self, need: &Need) {
+        let tally = &self.sources.tally;
+        let len = match need.wanted() {
+            Wanted::Data { len, .. } => u64::from(*len),
+            Wanted::Array { len, .. } => *len,
+            Wanted::Map(_) | Wanted::Inode(_) => 0,
+        };
+        if tally.total_bytes.load(Ordering::Relaxed) > 0 {
+            tally.add(0, len);
+        }
     }
 
     /// Counts the requests that led to a block of the walk, after those for heads and segments.
