@@ -1,4 +1,4 @@
-//! Hosts on a network that is slow, loses packets and can be partitioned. Each host is a network namespace
+//! Hosts on a network that is slow or narrow, loses packets and can be partitioned. Each host is a network namespace
 //! with one device, and this process carries IP packets between the devices. TCP is the kernel's own, with
 //! its retransmissions and time-outs.
 
@@ -22,6 +22,8 @@ use crate::random::Random;
 
 /// Packets under way at most; more are lost, as in a router.
 const MAX_UNDER_WAY: usize = 4096;
+/// Packets that would wait longer than this for a narrow line are lost.
+const QUEUE: Duration = Duration::from_millis(500);
 const MTU_BYTES: usize = 1500;
 
 /// A network of some hosts. It ends with this value, and so does each host's namespace when the last
@@ -50,6 +52,10 @@ struct State {
     under_way: VecDeque<(Instant, Ipv4Addr, Vec<u8>)>,
     one_way: Duration,
     lost_in_1000: u64,
+    /// Of the line that all packets share.
+    bits_per_second: Option<u64>,
+    /// When the line has sent what waits for it.
+    free_at: Instant,
     random: Random,
     carried: u64,
     lost: u64,
@@ -66,6 +72,8 @@ impl Network {
             under_way: VecDeque::new(),
             one_way,
             lost_in_1000,
+            bits_per_second: None,
+            free_at: Instant::now(),
             random: Random::new(seed),
             carried: 0,
             lost: 0,
@@ -100,6 +108,11 @@ impl Network {
         let collect = move || shared.collect(address, &device);
         self.threads.push(std::thread::spawn(collect));
         Ok(host)
+    }
+
+    /// All packets share a line of this rate from now on.
+    pub fn narrow(&self, bits_per_second: u64) {
+        self.shared.state().bits_per_second = Some(bits_per_second);
     }
 
     /// Drops all packets between this host and others from now on.
@@ -249,7 +262,18 @@ impl State {
             self.lost += 1;
             return;
         }
-        let arrives = Instant::now() + self.one_way;
+        let now = Instant::now();
+        let begins = self.free_at.max(now);
+        let sent = match self.bits_per_second {
+            None => now,
+            Some(_) if begins - now > QUEUE => {
+                self.lost += 1;
+                return;
+            }
+            Some(rate) => begins + Duration::from_secs_f64(packet.len() as f64 * 8.0 / rate as f64),
+        };
+        self.free_at = sent;
+        let arrives = sent + self.one_way;
         self.under_way.push_back((arrives, to, packet.to_vec()));
     }
 

@@ -17,6 +17,7 @@ mod forks;
 mod fstab;
 mod keys;
 mod lab;
+mod links;
 mod metrics;
 mod misbehaving;
 mod mounts;
