@@ -43,6 +43,11 @@ pub const FIGURE: Figure = Figure {
         reach("verify"),
         reach("pull"),
         reach("copied"),
+        over_web("ls"),
+        over_web("find"),
+        over_web("extract"),
+        over_web("verify"),
+        over_web("pull"),
     ],
     derive: nothing,
     line_up,
@@ -50,6 +55,11 @@ pub const FIGURE: Figure = Figure {
 
 const fn reach(metric: &'static str) -> Reach {
     Reach::new(metric, Placement::Unpinned, RSYNC, Bound::AtMost(1.0))
+}
+
+/// Over HTTP it takes at most 1.5 times as long.
+const fn over_web(metric: &'static str) -> Reach {
+    Reach::new(metric, Placement::Unpinned, WEB, Bound::AtLeast(1.0 / 1.5))
 }
 
 fn line_up(field: &Field) -> Result<LineUp> {
