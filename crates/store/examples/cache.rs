@@ -91,7 +91,7 @@ fn main() {
         puts.tell("a put, waiting for the disk");
     });
     cache.finish_writing();
-    let mib = count * len as u64 >> 20;
+    let mib = (count * len as u64) >> 20;
     let seconds = began.elapsed().as_secs_f64();
     let evicted = cache.counters().evicted.load(Ordering::Relaxed);
     println!("{count} blocks, {mib} MiB in {seconds:.1} s; {evicted} blocks removed");
