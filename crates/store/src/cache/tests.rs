@@ -173,13 +173,12 @@ fn copy_that_heals_hides_damage_in_a_later_segment() {
     let (own, theirs) = (records(0..3, 5000), records(10..13, 5000));
     put(&first, &own);
     put(&second, &theirs);
-    drop(second);
     wait_until("their blocks are found", || kept(&first, &theirs) == 3);
     damage(&first, dir.path(), &theirs[1]);
     first.remove_damaged(&theirs[1].handle);
-    // The segment of the first process is older than the one with the damage.
+    // The segment of the first process is older than the one with the damage, which the second still writes.
     put(&first, &theirs);
-    drop(first);
+    drop((first, second));
     assert_eq!(kept(&open(), &theirs), 3);
 }
 
