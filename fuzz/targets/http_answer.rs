@@ -9,10 +9,9 @@ use store::head::{Head, RunName};
 use store::index::pages;
 use store::index::table::{Table, behind_pages};
 use store::names::FileId;
-use wire::http::answer::{
-    Asked, MAX_RETRY_AFTER, MAX_UNRANGED_BYTES, Verdict, parse_content_range,
-};
+use wire::http::answer::{Asked, MAX_RETRY_AFTER, MAX_UNRANGED_BYTES, Verdict};
 use wire::http::answer::{judge_text, looks_like_html};
+use wire::http::content_range::parse_content_range;
 use wire::http::parts::{Part, boundary_of, most_bytes, range_header, split};
 
 const MAX_BYTES: u64 = 1000;

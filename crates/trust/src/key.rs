@@ -80,7 +80,7 @@ impl PublicKey {
     /// The key with its point, for many signatures.
     ///
     /// # Errors
-    /// None: the bytes were a key when they were read.
+    /// Never: the bytes were a key when they were read.
     pub fn verifier(&self) -> Result<Verifier, Reject> {
         Verifier::from_bytes(self.bytes)
     }

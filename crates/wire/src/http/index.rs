@@ -10,35 +10,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 use reqwest::header::HeaderMap;
 use store::head::Head;
 use store::index::Location;
 use store::index::table::behind_pages;
-use store::names::FileId;
 use trust::Handle;
 
 use super::HttpAddress;
-use super::run::{Run, WALK_BLOCKS, broken};
+use super::run::{Pages, Run, WALK_BLOCKS, broken};
 use super::web::{Fault, Web};
 
 /// Most bytes of the tables of one head's runs: about 190 million blocks.
 pub const MAX_TABLE_BYTES: u64 = 64 << 20;
 /// Most bytes of the pages of runs that a walk may fetch whole: about 1.5 million blocks.
 pub const MAX_WHOLE_BYTES: u64 = 64 << 20;
-/// Pages that were fetched one by one.
-pub(super) type Pages = Cache<(FileId, usize), Bytes, PageWeight>;
-
-#[derive(Debug, Clone)]
-pub(super) struct PageWeight;
-
-impl Weighter<(FileId, usize), Bytes> for PageWeight {
-    fn weight(&self, _: &(FileId, usize), page: &Bytes) -> u64 {
-        page.len() as u64 + 128
-    }
-}
-
 /// One version of the head, and its runs as far as they are known.
 pub(super) struct View {
     pub(super) head: Head,
@@ -214,6 +199,7 @@ enum Resolved {
 #[cfg(test)]
 mod tests {
     use store::head::RunName;
+    use store::names::FileId;
 
     use super::*;
 

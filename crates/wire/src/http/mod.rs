@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `address` | the URL of a repository |
 //! | [`answer`] | the meaning of status and headers |
+//! | [`content_range`] | the header that says which part of a file an answer is |
 //! | [`parts`] | several parts of a file in one answer |
 //! | `web` | one GET, judged and bounded |
 //! | `redirect`, `tls` | which redirects to follow, which certificates to accept |
@@ -21,6 +22,7 @@
 
 mod address;
 pub mod answer;
+pub mod content_range;
 mod index;
 pub mod parts;
 mod read;
@@ -51,7 +53,8 @@ pub use tls::Tls;
 pub use web::Counters;
 
 use answer::{NOT_A_REPOSITORY, header, is_html, looks_like_html};
-use index::{PageWeight, Pages, View};
+use index::View;
+use run::{PageWeight, Pages};
 use web::{Fault, Got, Web};
 
 /// Longest ETag or date that is kept, bytes.

@@ -6,9 +6,8 @@
 //! asked for, in their order; otherwise the reader asks for one part at a time.
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
 
-use super::answer::{header, parse_content_range};
+use super::content_range::parse_content_range;
 
 /// Most parts of one request. Its header is 2.7 kB long at most; servers allow 4 to 8.
 pub const MAX_PARTS: usize = 64;
@@ -42,11 +41,6 @@ pub fn most_bytes(parts: &[Part]) -> u64 {
     let parts = parts.iter().map(|part| part.len_bytes);
     let with_headers = parts.map(|len| len.saturating_add(MAX_BEFORE_BYTES));
     with_headers.fold(MAX_BEFORE_BYTES, u64::saturating_add)
-}
-
-/// The boundary, if the headers announce several parts.
-pub(super) fn boundary(headers: &HeaderMap) -> Option<&str> {
-    boundary_of(header(headers, CONTENT_TYPE)?)
 }
 
 /// The boundary that a `Content-Type` names, if it is that of several parts.

@@ -10,15 +10,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures_util::future::{join, try_join_all};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
 use store::head::RunName;
 use store::index::PAGE_BYTES;
 use store::index::table::{Broken, Table};
+use store::names::FileId;
 use tokio::sync::OnceCell;
 use trust::Reject;
 
-use super::index::Pages;
 use super::web::{Fault, Got, Web};
 use super::{HttpAddress, bad_index};
+
+/// Pages that were fetched one by one.
+pub(super) type Pages = Cache<(FileId, usize), Bytes, PageWeight>;
+
+#[derive(Debug, Clone)]
+pub(super) struct PageWeight;
+
+impl Weighter<(FileId, usize), Bytes> for PageWeight {
+    fn weight(&self, _: &(FileId, usize), page: &Bytes) -> u64 {
+        page.len() as u64 + 128
+    }
+}
 
 /// Longest run that is fetched whole in one request.
 const SMALL_RUN_BYTES: u64 = 64 << 10;

@@ -16,7 +16,7 @@ use reqwest::{Client, Response, Url};
 use tokio::sync::{OnceCell, Semaphore};
 use trust::Reject;
 
-use super::answer::{Asked, More, NOT_A_REPOSITORY, Take, Verdict, bad, is_html, judge};
+use super::answer::{Asked, More, NOT_A_REPOSITORY, Take, Verdict, bad, boundary, is_html, judge};
 use super::parts::{self, Part};
 use super::resolve::Resolver;
 use super::{HttpOptions, redirect, tls};
@@ -183,7 +183,7 @@ impl Web {
         let max_bytes = parts::most_bytes(parts);
         match self.get(url, headers, Asked::Parts { max_bytes }).await? {
             Got::Body(body, headers) => {
-                let boundary = parts::boundary(&headers);
+                let boundary = boundary(&headers);
                 Ok(boundary.and_then(|boundary| parts::split(&body, boundary, parts)))
             }
             Got::NoParts => Ok(None),
