@@ -149,7 +149,8 @@ impl Directory {
         if blocks_meta.nlink() != 1 || keys_meta.nlink() != 1 {
             return Err(ErrorKind::NotFound.into());
         }
-        let part = (keys_meta.len() - HEADER_BYTES as u64) % super::format::KEY_BYTES as u64;
+        let keys_bytes = keys_meta.len().saturating_sub(HEADER_BYTES as u64);
+        let part = keys_bytes % super::format::KEY_BYTES as u64;
         Ok(Writable {
             name,
             blocks_len: blocks_meta.len(),
