@@ -404,7 +404,10 @@ impl RemoteStore {
             return self.get_parts(want, around, most_bytes).await;
         }
         if !left.is_empty() {
-            given.append(&mut self.get_parts(&left, around, most_bytes).await?);
+            let pushed: HashSet<Handle> = given.iter().map(|r| r.handle).collect();
+            let asked = self.get_parts(&left, around, most_bytes).await?;
+            // A neighbour of a block that was asked for may be one that came with the head.
+            given.extend(asked.into_iter().filter(|r| !pushed.contains(&r.handle)));
         }
         Ok(given)
     }

@@ -1,8 +1,9 @@
 //! Bodies of entries and blocks of trees that a device has fetched, in bounded memory.
 //!
-//! What was used least recently goes first. A question that misses something is asked again when it has come. All
-//! that the oldest such question has used or missed stays, so that the question gets further each time, and is
-//! answered in the end, however little room there is; then it is the turn of the next one.
+//! What was used least recently goes first. A question that misses something is asked again when it has come. Such
+//! questions take turns, the oldest first: all that the one whose turn it is has used or missed stays, so that it gets
+//! further each time, and is answered in the end, however little room there is. A turn ends with the answer, or when
+//! nothing of what is missing comes while other things do.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -22,7 +23,8 @@ pub const DEFAULT_SHELF_BYTES: usize = 5 << 20;
 /// Bodies that came unasked and that nobody has read, at most.
 const MAX_UNREAD: usize = 1 << 12;
 
-/// Supplies after which a question that nobody asks again is forgotten: its program is gone.
+/// Supplies after which a question that nobody asks again is forgotten, because its program is gone, and after which
+/// the turn of a question ends for which nothing came: it waits for the server.
 const PATIENCE: u64 = 32;
 
 /// Names a question among those that wait.
@@ -68,7 +70,12 @@ struct Things {
     round: u64,
     /// Something was supplied since the last question.
     supplied: bool,
+    /// The first one has its turn.
     open: VecDeque<Open>,
+    /// Whose turn it was when a question was asked last.
+    turn: Option<Question>,
+    /// After how many supplies that turn began, or something came last that its question needs.
+    fed: u64,
     /// Bodies that came unasked and that nobody has read yet, by position, ascending. Most are never read.
     unread: VecDeque<(u64, Bytes)>,
     /// What the question that is being asked has used.
@@ -216,6 +223,13 @@ impl Things {
 
     fn insert(&mut self, key: Key, thing: Thing, weight: usize) {
         self.clock += 1;
+        if self
+            .open
+            .front()
+            .is_some_and(|first| first.keys.contains(&key))
+        {
+            self.fed = self.round;
+        }
         let place = Place {
             thing,
             weight,
@@ -262,27 +276,36 @@ impl Things {
         }
     }
 
-    /// Forgets questions that nobody asks any more.
+    /// Forgets questions that nobody asks any more, and ends the turn of one that only waits.
     fn forget(&mut self) {
         let round = self.round;
-        self.open
-            .retain(|open| open.round.saturating_add(PATIENCE) > round);
+        let is_over = |since: u64| since.saturating_add(PATIENCE) <= round;
+        self.open.retain(|open| !is_over(open.round));
+        let first = |open: &VecDeque<Open>| open.front().map(|first| first.question);
+        if self.turn == first(&self.open) && is_over(self.fed) && !self.open.is_empty() {
+            self.open.rotate_left(1);
+            self.fed = round;
+        }
+        if self.turn != first(&self.open) {
+            self.turn = first(&self.open);
+            self.fed = round;
+        }
     }
 
-    /// Drops what was used least recently, but nothing that the oldest question needs.
+    /// Drops what was used least recently, but nothing that the question needs whose turn it is.
     fn evict(&mut self, limit_bytes: usize) {
         while self.weight > limit_bytes && self.drop_unread() {}
         if self.weight <= limit_bytes {
             return;
         }
-        let oldest = self.open.front();
+        let first = self.open.front();
         let mut gone = Vec::new();
         let mut weight = self.weight;
         for (used, key) in &self.order {
             if weight <= limit_bytes {
                 break;
             }
-            if oldest.is_some_and(|open| open.keys.contains(key)) {
+            if first.is_some_and(|open| open.keys.contains(key)) {
                 continue;
             }
             weight -= self.places.get(key).map_or(0, |place| place.weight);
@@ -387,6 +410,34 @@ mod tests {
         shelf.put_body(3, body());
         shelf.put_body(5, body());
         assert!(has(&shelf, 3) && !has(&shelf, 5));
+    }
+
+    #[test]
+    fn question_that_only_waits_does_not_keep_others_from_their_answers() {
+        let shelf = shelf(1);
+        let ask = |question, position: &[u64]| {
+            shelf.ask();
+            let missing: Vec<u64> = position
+                .iter()
+                .copied()
+                .filter(|at| !has(&shelf, *at))
+                .collect();
+            let missing = Some(misses(&missing)).filter(|missing| !missing.bodies.is_empty());
+            shelf.answered(question, missing.as_ref());
+            missing.is_none()
+        };
+        // What the first one needs does not come.
+        let asked = |round: u64| {
+            assert!(!ask(7, &[0]), "round {round}");
+            let answered = ask(8, &[1, 2, 3]);
+            (1..4).for_each(|position| shelf.put_body(position, body()));
+            answered
+        };
+        let answered = (0..2 * PATIENCE).position(|round| asked(round));
+        assert!(answered.is_some(), "never");
+        // It comes at last, while others ask.
+        shelf.put_body(0, body());
+        assert!(ask(7, &[0]));
     }
 
     #[test]

@@ -64,6 +64,17 @@ pub(super) struct Collect {
     range: Gathered,
 }
 
+/// What a record is to the request.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// It was asked for.
+    Wanted,
+    /// It was asked for and has come before. It is dropped: an answer has each wanted record at most once.
+    Repeated,
+    /// It was not asked for.
+    Unasked,
+}
+
 /// The parts of a range that have come.
 #[derive(Default)]
 struct Gathered {
@@ -213,7 +224,7 @@ impl Collect {
                 Err(Reject::UnknownFrame(_)) => {
                     // This is no fault. A wanted block counts as denied, so another replica is asked.
                     let handle = Handle::from_bytes(handle.unwrap_or_default());
-                    if !self.mark(&handle) {
+                    if self.mark(&handle) != Place::Wanted {
                         self.pay(before - rest.len())?;
                     }
                     continue;
@@ -227,11 +238,13 @@ impl Collect {
             } else {
                 record
             };
-            if self.mark(&record.handle) {
-                self.wanted.push(record);
-            } else {
-                self.pay(len)?;
-                self.others.push(record);
+            match self.mark(&record.handle) {
+                Place::Wanted => self.wanted.push(record),
+                Place::Repeated => self.pay(len)?,
+                Place::Unasked => {
+                    self.pay(len)?;
+                    self.others.push(record);
+                }
             }
         }
         Ok(())
@@ -244,21 +257,27 @@ impl Collect {
         Ok(())
     }
 
-    /// Marks a wanted handle as found; false when it was not wanted or has already come.
-    fn mark(&mut self, handle: &Handle) -> bool {
+    /// Marks a wanted handle as found.
+    fn mark(&mut self, handle: &Handle) -> Place {
         let Ask::Data { want, .. } = &self.ask else {
-            return false;
+            return Place::Unasked;
         };
         let (before, after) = want.split_at(self.cursor.min(want.len()));
         let at = match after.iter().position(|h| h == handle) {
             Some(i) => Some(before.len() + i),
             None => before.iter().position(|h| h == handle),
         };
-        let Some(at) = at else { return false };
+        let Some(at) = at else {
+            return Place::Unasked;
+        };
         self.cursor = at + 1;
-        match self.found.get_mut(at) {
-            Some(found) => !std::mem::replace(found, true),
-            None => false,
+        match self
+            .found
+            .get_mut(at)
+            .map(|found| std::mem::replace(found, true))
+        {
+            Some(false) => Place::Wanted,
+            _ => Place::Repeated,
         }
     }
 }
@@ -333,6 +352,16 @@ mod tests {
                 .feed(kind::RECORDS, body(&twice, true))
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_wanted_record_that_comes_twice_is_given_once_and_its_copy_uses_up_the_allowance() {
+        let len = record(1, 10).len();
+        let twice = [record(1, 10), record(1, 10)];
+        let mut c = asked(&[1], len);
+        assert_eq!(c.feed(kind::RECORDS, body(&twice, true)), Ok(None));
+        assert_eq!(done(&mut c), [1]);
+        assert!(c.feed(kind::RECORDS, body(&twice[..1], true)).is_err());
     }
 
     #[test]

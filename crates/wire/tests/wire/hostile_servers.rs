@@ -452,7 +452,7 @@ async fn records_pushed_with_the_first_head_are_given_once() {
                 // Two records for one handle: the second is ignored.
                 Request::Head { around_bytes, .. } if around_bytes > 0 => [
                     records(id, &[record(1, 100), record(2, 200)]),
-                    records(id, &[record(3, 300), record(3, 9)]),
+                    records(id, &[record(3, 300), record(3, 9), record(4, 400)]),
                     message(kind::HEAD, id, b"head"),
                 ]
                 .concat(),
@@ -462,7 +462,9 @@ async fn records_pushed_with_the_first_head_are_given_once() {
                         handle: *h,
                         frame: record(9, 1).frame,
                     });
-                    let from_afar: Vec<Record> = from_afar.collect();
+                    let mut from_afar: Vec<Record> = from_afar.collect();
+                    // A neighbour.
+                    from_afar.push(record(2, 7));
                     [records(id, &from_afar), message(kind::DONE, id, &[])].concat()
                 }
                 Request::Range { .. } => return,
@@ -478,13 +480,21 @@ async fn records_pushed_with_the_first_head_are_given_once() {
     assert_eq!(&store.head().await.unwrap()[..], b"head");
     assert_eq!(store.try_cached(&handle(1)).unwrap(), record(1, 100).frame);
     assert!(store.try_cached(&handle(1)).is_none());
-    let got = store.get_many(&[handle(1), handle(3)], 0).await.unwrap();
-    assert_eq!(lengths(got), [300, 1]);
-    let got = store.get_many(&[handle(3)], 0).await.unwrap();
-    assert_eq!(lengths(got), [1]);
+    let around = record(2, 7).len();
+    let both = [handle(2), handle(5)];
+    // A neighbour that came with the head, and is given already, is not given again.
+    let got = store.get_many(&both, around).await.unwrap();
+    assert_eq!(lengths(got), [200, 1]);
+    let got = store
+        .get_many(&[handle(1), handle(3)], around)
+        .await
+        .unwrap();
+    assert_eq!(lengths(got), [300, 1, 7]);
+    let got = store.get_many(&[handle(3)], around).await.unwrap();
+    assert_eq!(lengths(got), [1, 7]);
     // The next head comes alone, and the records of the old one are dropped.
     assert_eq!(&store.head().await.unwrap()[..], b"again");
-    assert!(store.try_cached(&handle(2)).is_none());
+    assert!(store.try_cached(&handle(4)).is_none());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use trust::shared::effect::Missing;
 use trust::shared::principal::Device;
 
-use super::{Core, Out};
+use super::{Core, MAX_ROUNDS, Out};
 use crate::client::evidence::Proofs;
 use crate::disk::DiskError;
 use crate::engine::Engine;
@@ -25,7 +25,7 @@ impl Core {
         most: u32,
         outs: &mut Vec<Out>,
     ) -> Option<Answer> {
-        loop {
+        for _ in 0..MAX_ROUNDS {
             let mut missing = Missing::default();
             match self.page(before, most.clamp(1, MAX_LOGGED), &mut missing) {
                 Ok(page) if missing == Missing::default() => return Some(Answer::History(page)),
@@ -39,6 +39,8 @@ impl Core {
                 return None;
             }
         }
+        outs.push(Out::Again);
+        None
     }
 
     /// The root of a prefix of the log.

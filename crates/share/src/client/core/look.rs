@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use trust::shared::effect::Missing;
 
-use super::{Core, Lacks, Out, read_body};
+use super::{Core, Lacks, MAX_ROUNDS, Out, read_body};
 use crate::disk::DiskError;
 use crate::files::{Answer, Basis, Call, Refused};
 use crate::scheme::{Leaf, Signer};
@@ -39,7 +39,7 @@ impl Core {
             }
             _ => {}
         }
-        loop {
+        for _ in 0..MAX_ROUNDS {
             let attempt = Attempt {
                 device: self.engine.scheme().me(),
                 failed: 0,
@@ -63,6 +63,8 @@ impl Core {
                 }
             }
         }
+        outs.push(Out::Again);
+        None
     }
 
     /// Looks for bodies in the floor. Gives whether all that is missing is there now.

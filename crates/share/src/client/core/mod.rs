@@ -50,6 +50,11 @@ const CHUNK: u64 = 256;
 /// How long a file of an earlier epoch may be locked.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often one step puts on the shelf what a question misses and the floor has. A long question takes more, and the
+/// shelf may drop what it needs while an older one waits for the server. The server's answers, and programs, get a turn
+/// between the steps.
+const MAX_ROUNDS: usize = 8;
+
 /// Names a call.
 pub(super) type Ticket = u64;
 
@@ -71,7 +76,7 @@ pub(super) enum Input {
     Deliver(Reply<Product>),
     /// There is a new connection.
     Connected,
-    /// What was missing is on the shelf.
+    /// Something that was missing is on the shelf, or it is time to look for it again.
     Supplied,
     /// A timer may be due.
     Ring,
@@ -103,6 +108,8 @@ pub(super) enum Out {
     Store(Vec<Record>),
     /// Fetch this, put it on the shelf, and say so.
     Fetch(Lacks),
+    /// The floor has more of what is missing: after what waits, this device goes on.
+    Again,
     /// Answer a program.
     Answer {
         ticket: Ticket,
@@ -356,16 +363,21 @@ impl Core {
     ) -> Result<(), Stopped> {
         self.check_beginning()?;
         let mut effects = effects;
-        loop {
+        for round in 1.. {
             let mut found = false;
             for effect in std::mem::take(&mut effects) {
                 found |= self.effect(effect, reply, outs)?;
             }
             if !found {
-                return Ok(());
+                break;
+            }
+            if round == MAX_ROUNDS {
+                outs.push(Out::Again);
+                break;
             }
             effects = self.engine.supplied();
         }
+        Ok(())
     }
 
     /// Does one effect. Gives whether it put on the shelf what was missing.

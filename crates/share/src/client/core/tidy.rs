@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use trust::shared::principal::Principal;
 
-use super::{Core, Input, Out, Ticket};
+use super::{Core, Input, MAX_ROUNDS, Out, Ticket};
 use crate::client::error::Stopped;
 use crate::files::{Call, MAX_UNFORGOTTEN_OPS};
 use crate::scheme::Signer;
@@ -138,14 +138,21 @@ impl Core {
         self.tidy.forgetting = false;
         let (me, attested) = (self.engine.scheme().me(), self.engine.foldable());
         let worth = self.tidy.worth;
+        let mut rounds = 0;
         let forgotten = loop {
             match self.engine.ledger().volume().forget(me, attested, worth) {
                 Ok(forgotten) => break forgotten,
                 Err(missing) => {
-                    if !self.look(&missing, outs)? {
-                        self.tidy.forgetting = true;
-                        return Ok(());
+                    rounds += 1;
+                    let found = self.look(&missing, outs)?;
+                    if found && rounds < MAX_ROUNDS {
+                        continue;
                     }
+                    if found {
+                        outs.push(Out::Again);
+                    }
+                    self.tidy.forgetting = true;
+                    return Ok(());
                 }
             }
         };

@@ -91,6 +91,8 @@ enum Event {
     Reply(Result<Reply<Product>, Lost>),
     Done(Option<Done>),
     Wake,
+    /// The engine goes on with what it has begun.
+    Again,
 }
 
 /// What clients see without asking.
@@ -116,6 +118,8 @@ pub(super) struct Driver {
     dial_at: Option<Instant>,
     /// When what could not be fetched or stored is tried again.
     again_at: Option<Instant>,
+    /// The engine has not looked at all that its floor has.
+    again: bool,
     fetching: HashSet<Key>,
     outbox: Outbox,
     tasks: JoinSet<Done>,
@@ -169,6 +173,7 @@ impl Driver {
             backoff: Backoff::default(),
             dial_at: Some(Instant::now()),
             again_at: None,
+            again: false,
             fetching: HashSet::new(),
             outbox: Outbox::default(),
             tasks: JoinSet::new(),
@@ -194,6 +199,8 @@ impl Driver {
                 reply = next(&mut self.deliveries) => Event::Reply(reply),
                 Some(done) = self.tasks.join_next() => Event::Done(done.ok()),
                 () = wake(at.min()) => Event::Wake,
+                // Of those that are ready, any may be next.
+                () = std::future::ready(()), if self.again => Event::Again,
             };
             match event {
                 Event::Command(None) => break,
@@ -229,6 +236,10 @@ impl Driver {
             // A task that panicked has fetched nothing.
             Event::Done(None) => self.again_at = Some(Instant::now() + AGAIN),
             Event::Wake => self.woke(),
+            Event::Again => {
+                self.again = false;
+                self.inputs.push_back(Input::Supplied);
+            }
         }
     }
 
@@ -337,6 +348,7 @@ impl Driver {
             }
             Out::Store(blocks) => self.outbox.store(blocks),
             Out::Fetch(lacks) => self.fetch(lacks),
+            Out::Again => self.again = true,
             Out::Answer {
                 ticket,
                 answer,

@@ -60,6 +60,10 @@ pub struct Wire {
     pub wrong_blocks: Mutex<Option<WrongBlocks>>,
     /// No blocks come, and the server does not say that it has none.
     pub no_blocks: AtomicBool,
+    /// No bodies come, and the server says nothing.
+    pub no_bodies: AtomicBool,
+    /// Bodies were asked for that do not come.
+    pub kept_waiting: AtomicBool,
     /// Bodies that were asked for.
     pub bodies: AtomicU64,
     /// Connections that were made.
@@ -162,6 +166,10 @@ impl Line for Lined {
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {
         Box::pin(async move {
             self.0.passes()?;
+            while self.0.wire.no_bodies.load(Ordering::SeqCst) {
+                self.0.wire.kept_waiting.store(true, Ordering::SeqCst);
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
             let bodies = self.0.session.bodies(&positions).map_err(lost)?;
             let wire = &self.0.wire;
             wire.bodies

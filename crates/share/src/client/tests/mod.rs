@@ -7,6 +7,7 @@ mod checkpoints;
 mod epochs;
 mod hosted;
 mod lies;
+mod narrow;
 mod snapshots;
 mod tidy;
 

@@ -1,0 +1,145 @@
+//! Devices that have no room on their shelf, while an older question waits for the server.
+
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::client::connection::{Deliveries, Dial, Line};
+use crate::client::core::{Core, Input, Out};
+
+const FILES: u32 = 4;
+
+/// No room for what is fetched: only what a question needs stays, while it is its turn.
+fn narrow() -> Options {
+    Options {
+        shelf_bytes: 1,
+        ..Options::default()
+    }
+}
+
+async fn make_all(client: &Client, names: impl Iterator<Item = String>, content: &str) {
+    let calls = names.map(|name| client.call(create(client, &name, content), soon()));
+    for made in join_all(calls).await {
+        let made = done(made);
+        assert!(matches!(made, Answer::Done(_)), "{made:?}");
+    }
+}
+
+/// The first device has written files in entries with bodies so long that the second one is not sent them. The second
+/// one has written the others, and has their bodies.
+async fn second_writer(lab: &Lab, wire: &Arc<hosted::Wire>) -> Client {
+    let one = lab.client(1);
+    one.running(soon()).await.unwrap();
+    let names = (0..20).map(|number| format!("theirs{number}"));
+    make_all(&one, names, &"text".repeat(50)).await;
+    lab.admit(&one, 2).await;
+    one.close(soon()).await.unwrap();
+    let two = lab.client_with(2, wire, &narrow());
+    two.running(soon()).await.unwrap();
+    let names = (0..FILES).map(|number| format!("own{number}"));
+    make_all(&two, names, "own").await;
+    two
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn question_that_waits_for_the_server_holds_up_no_question_that_the_floor_answers() {
+    let (lab, wire) = (Lab::new(), Arc::default());
+    let two = second_writer(&lab, &wire).await;
+    wire.no_bodies.store(true, Ordering::SeqCst);
+    let theirs = read(&two, "theirs19");
+    let own = async {
+        let asked = || wire.kept_waiting.load(Ordering::SeqCst);
+        eventually("a body is asked for", asked).await;
+        for number in 0..FILES {
+            assert_eq!(read(&two, &format!("own{number}")).await, "own");
+        }
+        wire.no_bodies.store(false, Ordering::SeqCst);
+    };
+    let (theirs, ()) = tokio::join!(theirs, own);
+    assert_eq!(theirs, "text".repeat(50));
+}
+
+/// A device without a driver: what its engine asks for is sent, and nothing is fetched.
+struct Bare {
+    core: Core,
+    line: Arc<dyn Line>,
+    deliveries: Box<dyn Deliveries>,
+    answered: Vec<u64>,
+    /// The engine wants to go on.
+    again: bool,
+}
+
+impl Bare {
+    async fn of(lab: &Lab, machine: u8) -> Bare {
+        let home = lab.home(machine);
+        let parts = Parts::of(&home, &narrow()).unwrap();
+        let dial = Hosted {
+            door: Arc::clone(&lab.door),
+            device: DeviceKey::from(&key(machine).public()),
+            wire: Arc::default(),
+        };
+        let (line, deliveries) = dial.dial().await.unwrap();
+        let mut bare = Bare {
+            core: parts.open(&home, soon()).unwrap(),
+            line,
+            deliveries,
+            answered: Vec::new(),
+            again: false,
+        };
+        bare.step(Input::Connected);
+        bare
+    }
+
+    fn step(&mut self, input: Input) {
+        for out in self.core.step(input) {
+            match out {
+                Out::Send(request) => self.line.send(request).unwrap(),
+                Out::Answer { ticket, .. } => self.answered.push(ticket),
+                Out::Again => self.again = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// What the engine wants to go on with waits, while the server sends something or a timer rings.
+    async fn run_until(&mut self, what: &str, done: impl Fn(&Bare) -> bool) {
+        let late = Instant::now() + Duration::from_secs(10);
+        while !done(self) {
+            assert!(Instant::now() < late, "not {what}");
+            let pause = Duration::from_millis(10);
+            let event = match tokio::time::timeout(pause, self.deliveries.next()).await {
+                Ok(reply) => Input::Deliver(reply.unwrap()),
+                Err(_) if std::mem::take(&mut self.again) => Input::Supplied,
+                Err(_) => Input::Ring,
+            };
+            self.step(event);
+        }
+    }
+}
+
+#[tokio::test]
+async fn long_search_of_the_floor_takes_several_steps() {
+    let lab = Lab::new();
+    let two = second_writer(&lab, &Arc::default()).await;
+    let call = |name| Call::Lookup {
+        place: place(&two, name),
+        follow: true,
+    };
+    let (theirs, own) = (call("theirs19"), call("own0"));
+    two.close(soon()).await.unwrap();
+    let calls = [(1, theirs.clone()), (2, own.clone())];
+    let (issued, looked) = (Input::Issue(calls.into()), Input::Look(3, theirs));
+    for (first, second, ticket) in [(issued, None, 2), (looked, Some(Input::Look(4, own)), 4)] {
+        let mut bare = Bare::of(&lab, 2).await;
+        bare.run_until("running", |bare| bare.core.engine().is_running())
+            .await;
+        bare.step(first);
+        second.into_iter().for_each(|second| bare.step(second));
+        bare.run_until("interrupted", |bare| bare.again).await;
+        assert_eq!(bare.answered, []);
+        bare.run_until("answered", |bare| !bare.answered.is_empty())
+            .await;
+        assert_eq!(bare.answered, [ticket]);
+    }
+}
