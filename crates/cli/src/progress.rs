@@ -17,7 +17,7 @@ pub struct Progress {
     bar: ProgressBar,
     /// The total number of files, if known.
     leaves: Option<u64>,
-    /// What is counted besides bytes: one, and several.
+    /// The noun for what is counted besides bytes, in the singular and the plural.
     noun: (&'static str, &'static str),
 }
 

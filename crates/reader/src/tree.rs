@@ -111,9 +111,9 @@ impl Tree {
         Ahead::parts(self.blocks(), spawner, &self.root, selection)
     }
 
-    /// The same tree for a reader who has everything fetched ahead and reads it once. What it reads is no reason to fetch
-    /// anything else, and data blocks leave memory when they were read: the cache would keep them, because they were
-    /// used, and drop those that were fetched ahead.
+    /// The same tree for a reader that reads each file once, while all of it is fetched ahead. Its reads start no
+    /// read-ahead of their own. A data block leaves memory once it is read: otherwise the cache keeps it, because it was
+    /// used, and drops a block that was fetched ahead.
     pub fn read_once(&self) -> Tree {
         Tree {
             prefetcher: Prefetcher::new(Arc::clone(self.blocks()), Spawner::none()),

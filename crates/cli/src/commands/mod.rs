@@ -7,6 +7,7 @@ use crate::output::{Done, Output};
 
 mod cat;
 mod config;
+mod damage;
 mod doctor;
 mod extract;
 mod files;

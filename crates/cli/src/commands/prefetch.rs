@@ -4,21 +4,21 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use reader::Fetch;
 use serde_json::json;
 use store::cache::DiskCache;
-use volume::verify::{self, Report, Tally};
+use volume::verify::{Report, Tally};
 use volume::{Snapshot, Volume};
 
 use crate::args::Prefetch;
+use crate::commands::damage;
 use crate::config::Config;
 use crate::entry;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::session::{Session, about, not_found};
-use crate::{text, units};
+use crate::session::Session;
+use crate::units;
 
 /// Fills the cache.
 pub fn run(args: &Prefetch, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -34,7 +34,7 @@ pub fn run(args: &Prefetch, config: &Config, output: &mut Output) -> Outcome<Don
     disk.wait_for_the_disk();
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "fetching");
-    let report = session.run(fetch(&volume, &snapshot, &path, &tally, &mut bar))?;
+    let report = session.run(damage::read(&volume, &snapshot, &path, &tally, &mut bar))?;
     disk.finish_writing();
     bar.end();
     tell(&report, (&volume, &snapshot), &disk, output)
@@ -55,25 +55,6 @@ fn disk_of(snapshot: &Snapshot) -> Outcome<Arc<DiskCache>> {
             Err(Failure::new(Kind::Usage, error).with_hint(hint))
         }
     }
-}
-
-async fn fetch(
-    volume: &Arc<Volume>,
-    snapshot: &Arc<Snapshot>,
-    path: &[u8],
-    tally: &Arc<Tally>,
-    bar: &mut Progress,
-) -> Outcome<Report> {
-    let top = snapshot
-        .resolve(path, Fetch::Until(volume.deadline()))
-        .await
-        .map_err(about(path))?
-        .ok_or_else(|| not_found(path))?;
-    if path.is_empty() {
-        bar.signed(&snapshot.record().totals);
-    }
-    let work = verify::verify(volume, snapshot, path, &top, tally);
-    Ok(bar.during(tally, work).await?)
 }
 
 fn tell(
@@ -101,13 +82,8 @@ fn tell(
         "used_bytes": disk.used_bytes(),
         "damages": report.damage_count,
     }));
-    for damage in &report.damages {
-        output.warn(&format!(
-            "{}: {}",
-            text::printable(&damage.path),
-            damage.why
-        ));
-    }
+    let damages = &report.damages;
+    damage::tell(damages.iter().map(|it| (&*it.path, &it.why)), output)?;
     if let Some(gravest) = report.gravest() {
         let mut failure = Failure::from(gravest.why.clone());
         failure.push_cause(

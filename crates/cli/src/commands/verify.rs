@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use reader::Fetch;
 use serde_json::json;
-use volume::verify::{self, Report, Tally};
+use volume::verify::{Report, Tally};
 
 use crate::args::Verify;
-use crate::commands::files;
+use crate::commands::{damage, files};
 use crate::config::Config;
 use crate::entry;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::session::{Session, about, not_found};
-use crate::{sharing, text, units};
+use crate::session::Session;
+use crate::{sharing, units};
 
 /// Verifies.
 pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -28,22 +27,10 @@ pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done>
     let volume = session.open_toward(config, &args.reading, &path, output)?;
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "verifying");
-    let (report, version) = session.run(async {
-        let snapshot = volume.current()?;
-        let how = Fetch::Until(volume.deadline());
-        let top = snapshot
-            .resolve(&path, how)
-            .await
-            .map_err(about(&path))?
-            .ok_or_else(|| not_found(&path))?;
-        if path.is_empty() {
-            bar.signed(&snapshot.record().totals);
-        }
-        let work = verify::verify(&volume, &snapshot, &path, &top, &tally);
-        let report = bar.during(&tally, work).await?;
-        Ok((report, snapshot.record().version))
-    })?;
+    let snapshot = volume.current()?;
+    let report = session.run(damage::read(&volume, &snapshot, &path, &tally, &mut bar))?;
     bar.end();
+    let version = snapshot.record().version;
     tell(&report, version, &volume.id().to_string(), output)
 }
 
@@ -60,20 +47,8 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
         "data_bytes": report.data_bytes,
         "damages": report.damage_count,
     }));
-    for damage in &report.damages {
-        let mut one = serde_json::Map::new();
-        text::put_name(&mut one, "path", &damage.path);
-        one.insert("why".to_owned(), damage.why.to_string().into());
-        if output.json() {
-            output.record("damage", one)?;
-        } else {
-            output.warn(&format!(
-                "{}: {}",
-                text::printable(&damage.path),
-                damage.why
-            ));
-        }
-    }
+    let damages = &report.damages;
+    damage::tell(damages.iter().map(|it| (&*it.path, &it.why)), output)?;
     if let Some(gravest) = report.gravest() {
         let mut failure = Failure::from(gravest.why.clone());
         let count = report.damage_count;

@@ -315,8 +315,9 @@ fn prefetched_part_is_read_without_a_server_and_the_rest_is_not() {
     );
     // The other part is not there, and prefetch says so.
     let rest = home
-        .run(&[&["prefetch", &source][..], &offline].concat())
+        .run(&[&["--json", "prefetch", &source][..], &offline].concat())
         .ends(30);
+    assert!(rest.out.contains(r#""path":"bulk""#), "{}", rest.out);
     assert!(
         rest.err.contains("the rest is in the cache"),
         "{}",

@@ -187,7 +187,7 @@ fn last_administrator_of_a_group_stays_unless_the_user_says_so() {
     );
     let grant = |user, role| ada.run(&[&grant[..], &[user, role]].concat());
     let revoke = |user| ada.run(&[&revoke[..], &[user]].concat());
-    // Whoever makes a group is its administrator.
+    // The user who makes a group becomes its administrator.
     assert!(revoke("ada").ends(1).err.contains("no administrator"));
     grant("bob", "admin").ends(0);
     revoke("ada").ends(0);

@@ -65,7 +65,7 @@ pub struct MountOptions {
     pub read_ahead_bytes: u32,
     /// How names leave the kernel's cache.
     pub name_caching: NameCaching,
-    /// What is fetched first.
+    /// The order in which the mount fetches ahead.
     pub fetch_first: FetchFirst,
     /// What programs read is noted ([`super::mounted::Mounted::recorder`]).
     pub record: bool,

@@ -67,8 +67,8 @@ impl Ahead {
         Ahead::start(blocks, spawner, (path, top), (reads, None))
     }
 
-    /// Begins to fetch parts of the tree below `top`, for a reader that may want them in any order. What is not there is
-    /// left out. All that it fetches has the budget that a reader of a whole tree has before itself.
+    /// Begins to fetch parts of the tree below `top`, in no particular order. A path that the tree does not have is skipped.
+    /// The memory budget is that of a reader of a whole tree.
     pub(crate) fn parts(
         blocks: &Arc<Blocks>,
         spawner: Spawner,

@@ -11,7 +11,7 @@ use trust::shared::principal::{FileId, Name};
 use super::Client;
 use crate::files::{Answer, Call, MAX_LISTED, Which};
 
-/// Names that are looked through. What is not found among them is named as far as it is known.
+/// Most names that a search for a path visits. A file that is not found among them gets the part of its path that is known.
 const MOST: usize = 1 << 16;
 /// Longest path, names.
 const MAX_DEPTH: usize = 256;

@@ -64,7 +64,7 @@ impl Lapses {
                 let was = before.value(Key::Lock(*file)).is;
                 let taken = state.value(Key::Lock(*file)).is == mine && was != mine && was != 0;
                 let last = before.value(Key::Renewed(*file)).is as u64;
-                // Who may not write the file any more cannot use its lock.
+                // A device that may no longer write the file cannot use its lock.
                 let useless = taken && !before.may_write((was - 1) as Device, *file);
                 if taken && !useless && !self.known(author, log, last - 1) {
                     return Err(Check::Lapse.finds(format!(

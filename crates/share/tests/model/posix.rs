@@ -31,7 +31,7 @@ impl Posix {
         }
     }
 
-    /// Who has the lock for one write has it no more.
+    /// A write gives up the lock that its device held for one write.
     fn written(&mut self, file: u8) {
         if let Some((_, false)) = self.locks.get(&file) {
             self.locks.remove(&file);

@@ -136,7 +136,7 @@ impl Scope {
         Scope { cancels, ..self }
     }
 
-    /// Nobody may be overtaken. Only with an honest server.
+    /// No device may overtake another one. This holds only with an honest server.
     pub fn in_turn(self) -> Scope {
         Scope {
             in_turn: true,

@@ -9,7 +9,7 @@ use crate::state::State;
 use crate::symbolic::Symbolic;
 use share::volume::Roll;
 
-/// Who waits for the locks of files, and which locks are for one change.
+/// The devices that wait for the lock of each file, and the locks that last for one change.
 #[derive(Clone, Debug, Default)]
 pub struct Turns {
     /// In the order of the log: file, device, and whether it waited when the lock was given up last.

@@ -61,7 +61,7 @@ pub struct Scope {
     pub deaths: u8,
     /// Programs that are killed while a call of theirs waits.
     pub cancels: u8,
-    /// Nobody may be overtaken; others may wait for ever for a lock that a program keeps.
+    /// No device may overtake another one (`in_turn`). A program may keep a lock for ever, and others wait (`keeping`).
     pub in_turn: bool,
     pub keeping: bool,
     /// Readers wait for ever instead of giving up.

@@ -335,8 +335,8 @@ impl Listed {
     }
 }
 
-/// Permissions of files in a directory with this mode. Who may write in a directory may read what others of the
-/// cache wrote: the directory was made to be shared. A directory that others can only read shows nothing.
+/// Permissions of files in a cache directory with this mode. A group, or all users, that may write in the directory may
+/// read the files of the cache: the directory was made to be shared. If they may only read it, they read no file.
 fn file_mode(directory: u32) -> u32 {
     let shared = [(0o020, 0o040), (0o002, 0o004)];
     let readers = shared.iter().filter(|(write, _)| directory & write != 0);

@@ -3,10 +3,11 @@
 
 use ::share::files::{File, Place};
 use ::share::home::Home;
-use serde_json::{Map, json};
+use serde_json::json;
 use trust::inode::{Content, FileKind};
 
 use crate::args::Verify;
+use crate::commands::damage;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
@@ -14,7 +15,7 @@ use crate::progress::Progress;
 use crate::sharing::places::path_of;
 use crate::sharing::session::Shared;
 use crate::sharing::walk::Walk;
-use crate::{text, units};
+use crate::units;
 
 /// Content held in memory at a time, bytes.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -121,16 +122,8 @@ fn tell(tally: Tally, volume: &str, output: &mut Output) -> Outcome<Done> {
         "bytes": tally.bytes,
         "damages": tally.damage_count,
     }));
-    for (path, why) in &tally.damages {
-        if output.json() {
-            let mut one = Map::new();
-            text::put_name(&mut one, "path", path);
-            one.insert("why".to_owned(), why.error.clone().into());
-            output.record("damage", one)?;
-        } else {
-            output.warn(&format!("{}: {}", text::printable(path), why.error));
-        }
-    }
+    let damages = tally.damages.iter();
+    damage::tell(damages.map(|(path, why)| (&**path, &why.error)), output)?;
     let gravest = tally
         .damages
         .into_iter()
