@@ -41,6 +41,7 @@ const CONTROL_S: u32 = 30;
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let all = targets(root)?;
     let mut seconds: u32 = 5;
+    let mut seed = None;
     let mut chosen = Vec::new();
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -53,6 +54,10 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
                 let text = args.next().context("--seconds wants a number")?;
                 seconds = text.parse().context("--seconds wants a number")?;
             }
+            "--seed" => {
+                let text = args.next().context("--seed wants a number")?;
+                seed = Some(text.parse().context("--seed wants a number")?);
+            }
             name if all.iter().any(|target| target == name) => chosen.push(name.to_owned()),
             other => bail!("there is no fuzz target {other}; --list prints all"),
         }
@@ -61,18 +66,18 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
         chosen = all;
     }
     let built = build(root, &chosen)?;
-    let feed = |target: &str, seconds: u32| {
+    let feed = |target: &str, seconds: u32, seed: Option<u32>| {
         let binary = built.get(target);
         let binary = binary.with_context(|| format!("{target} was not built"))?;
         feed(
             &root.join("target/fuzz/runs").join(target),
             target,
             binary,
-            seconds,
+            (seconds, seed),
         )
     };
     ensure!(
-        feed(CONTROL, CONTROL_S)?.is_some(),
+        feed(CONTROL, CONTROL_S, None)?.is_some(),
         "the defect planted in the control target was not found: the fuzzer does not work"
     );
     let began = Instant::now();
@@ -83,7 +88,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
             let Some(target) = next.lock().ok().and_then(|mut rest| rest.next()) else {
                 return Ok(());
             };
-            if let Some(report) = feed(target, seconds)? {
+            if let Some(report) = feed(target, seconds, seed)? {
                 eprintln!("{report}");
                 bail!("{target} found a failure; the input is in target/fuzz/runs/{target}");
             }
@@ -161,10 +166,17 @@ fn wrapper(directory: &Path) -> Result<PathBuf> {
 
 /// Runs one target in the directory `work`; returns what libFuzzer printed if it found something. The target
 /// writes its own seeds into the corpus before libFuzzer reads it (`fuzz/lib.rs`).
-fn feed(work: &Path, target: &str, binary: &Path, seconds: u32) -> Result<Option<String>> {
+fn feed(
+    work: &Path,
+    target: &str,
+    binary: &Path,
+    (seconds, seed): (u32, Option<u32>),
+) -> Result<Option<String>> {
     let corpus = work.join("corpus");
     std::fs::create_dir_all(&corpus)?;
     let out = Command::new(binary)
+        // Without a seed libFuzzer draws one.
+        .args(seed.map(|seed| format!("-seed={seed}")))
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
         .arg(format!("-timeout={INPUT_S}"))

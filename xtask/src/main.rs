@@ -19,7 +19,7 @@ const USAGE: &str = "usage: cargo xtask check
        cargo xtask tidy
        cargo xtask test [--unit]
        cargo xtask mutate [--list] [--ci] [--rest] [NAME...]
-       cargo xtask fuzz [--list] [--seconds N] [TARGET...]";
+       cargo xtask fuzz [--list] [--seconds N] [--seed N] [TARGET...]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
