@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use store::BlockStore;
-use store::cache::{CacheStore, DiskCache};
+use store::blocking::Blocking;
+use store::cache::DiskCache;
 use store::mirrors::Mirrors;
 use trust::{Block, Data, Handle, Hasher};
 
@@ -167,7 +167,7 @@ impl Blocks {
         expect: Expect,
         how: Fetch,
     ) -> Result<K::Decoded, ReadError> {
-        if let Some(block) = self.cached(handle)? {
+        if let Some(block) = self.at_once(handle, how)? {
             return Ok(block);
         }
         let mut blocks = self
@@ -187,7 +187,7 @@ impl Blocks {
         handles: &[Handle<K>],
         how: Fetch,
     ) -> Result<Vec<K::Decoded>, ReadError> {
-        match self.all_cached(handles)? {
+        match self.all_cached(handles, how)? {
             Some(blocks) => Ok(blocks),
             None => self.fetch(handles, &[], (Expect::Nothing, how)).await,
         }
@@ -205,20 +205,21 @@ impl Blocks {
         lens: &[u32],
         how: Fetch,
     ) -> Result<Vec<Block<Data>>, ReadError> {
-        match self.all_cached(handles)? {
+        match self.all_cached(handles, how)? {
             Some(blocks) => Ok(blocks),
             None => self.fetch(handles, lens, (Expect::Nothing, how)).await,
         }
     }
 
-    /// The blocks, if none of them needs a wait.
+    /// The blocks, if [`Blocks::at_once`] gives all of them.
     fn all_cached<K: Decode>(
         &self,
         handles: &[Handle<K>],
+        how: Fetch,
     ) -> Result<Option<Vec<K::Decoded>>, ReadError> {
         let mut blocks = Vec::with_capacity(handles.len());
         for handle in handles {
-            match self.cached(handle)? {
+            match self.at_once(handle, how)? {
                 Some(block) => blocks.push(block),
                 None => return Ok(None),
             }
@@ -226,18 +227,38 @@ impl Blocks {
         Ok(Some(blocks))
     }
 
-    /// A block from the overlay, from memory, or from a place that answers without waiting.
-    fn cached<K: Decode>(&self, handle: &Handle<K>) -> Result<Option<K::Decoded>, ReadError> {
+    /// A block from the overlay or from memory.
+    fn in_memory<K: Decode>(&self, handle: &Handle<K>) -> Result<Option<K::Decoded>, ReadError> {
         if let Some(overlay) = &self.overlay
             && let Some(block) = overlay.get(handle)?
         {
             return Ok(Some(block));
         }
-        if let Some(block) = self.cache.get(handle) {
-            return Ok(Some(block));
+        Ok(self.cache.get(handle))
+    }
+
+    /// A block for which a reader need not wait. One who may wait looks into memory only: the other places are asked
+    /// by [`Blocks::fetch`].
+    fn at_once<K: Decode>(
+        &self,
+        handle: &Handle<K>,
+        how: Fetch,
+    ) -> Result<Option<K::Decoded>, ReadError> {
+        match (self.in_memory(handle)?, how) {
+            (None, Fetch::Cached) => self.without_wait(handle, true),
+            (there, _) => Ok(there),
         }
+    }
+
+    /// A block from a local repository, or from the disk cache if `in_disk_cache`, when the kernel's page cache has it.
+    fn without_wait<K: Decode>(
+        &self,
+        handle: &Handle<K>,
+        in_disk_cache: bool,
+    ) -> Result<Option<K::Decoded>, ReadError> {
         let name = handle.any();
-        if let Some(disk) = self.cache.disk()
+        if in_disk_cache
+            && let Some(disk) = self.cache.disk()
             && self.disk.may_ask()
             && let Some(frame) = disk.try_cached(&name)
             && let Some(block) = self.cache.admit_from_disk(handle, &frame)?
@@ -272,7 +293,13 @@ impl Blocks {
                 if have.contains_key(&handle.any()) || !seen.insert(handle.any()) {
                     continue;
                 }
-                match self.cached(handle)? {
+                let there = match self.in_memory(handle)? {
+                    // A try for each of many blocks would have the kernel read a page of each, and then the rest of
+                    // them in pieces. `look_on_disk` reads them together.
+                    None => self.without_wait(handle, handles.len() == 1)?,
+                    there => there,
+                };
+                match there {
                     Some(block) => drop(have.insert(handle.any(), block)),
                     None => missing.push(*handle),
                 }
@@ -327,16 +354,12 @@ impl Blocks {
                 break;
             }
             let names: Vec<Handle> = some.iter().map(Handle::any).collect();
-            let store = CacheStore(disk.clone());
-            let look = Box::pin(async move { store.get_many(&names, 0).await });
-            let Some(Ok(records)) = self.disk.wait(look, deadline).await else {
-                break;
-            };
-            for record in records {
-                let handle = Handle::<K>::from_bytes(*record.handle.as_bytes());
-                if let Some(block) = self.cache.admit_from_disk(&handle, &record.frame)? {
-                    have.insert(record.handle, block);
-                }
+            let (cache, disk) = (self.cache.clone(), disk.clone());
+            let read = move || Ok(cache.read_from_disk::<K>(&disk, &names));
+            let look = async move { Blocking::Pool.run("the disk cache", read).await };
+            match self.disk.wait(look, deadline).await {
+                Some(Ok(found)) => have.extend(found?),
+                Some(Err(_)) | None => break,
             }
         }
         missing.retain(|handle| !have.contains_key(&handle.any()));

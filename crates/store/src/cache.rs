@@ -356,23 +356,30 @@ impl DiskCache {
         }
     }
 
-    /// The blocks of `want` that the cache has, each once. Waits for the disk.
-    fn get_all(&self, want: &[Handle]) -> Vec<Record> {
+    /// Gives `take` each block of `want` that the cache has, once, in the order in which they lie on the disk, and
+    /// before it reads the next one: what `take` hashes is still in the processor's cache. Waits for the disk.
+    pub fn read_each(&self, want: &[Handle], mut take: impl FnMut(Handle, Frame)) {
         drop(self.shared.wait_until_loaded());
         let mut asked = HashSet::new();
         let want = want.iter().filter(|handle| asked.insert(**handle));
         let mut want: Vec<(Option<Place>, Handle)> = want
             .map(|handle| (self.shared.segments.find(handle), *handle))
             .collect();
-        // In the order in which they lie on the disk.
         want.sort_by_key(|(place, _)| place.map(|place| (place.segment, place.offset)));
         let places: Vec<Place> = want.iter().filter_map(|(place, _)| *place).collect();
         self.shared.segments.announce(&places);
-        let found = want.into_iter().filter_map(|(_, handle)| {
-            let frame = self.get(&handle, Patience::Wait)?;
-            Some(Record { handle, frame })
-        });
-        found.collect()
+        for (_, handle) in want {
+            if let Some(frame) = self.get(&handle, Patience::Wait) {
+                take(handle, frame);
+            }
+        }
+    }
+
+    /// The blocks of `want` that the cache has, each once. Waits for the disk.
+    fn get_all(&self, want: &[Handle]) -> Vec<Record> {
+        let mut found = Vec::new();
+        self.read_each(want, |handle, frame| found.push(Record { handle, frame }));
+        found
     }
 }
 

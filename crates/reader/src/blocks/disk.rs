@@ -8,8 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use store::StoreError;
-use trust::Record;
+use tokio::sync::oneshot;
 
 /// Blocks of one look-up: few enough for a slow disk to read them in the time of one look-up.
 pub(super) const LOOK_BLOCKS: usize = 32;
@@ -17,8 +16,8 @@ pub(super) const LOOK_BLOCKS: usize = 32;
 /// can be reached.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
-/// A look-up in the disk cache.
-pub(super) type Look = Pin<Box<dyn Future<Output = Result<Vec<Record>, StoreError>> + Send>>;
+/// A look-up in the disk cache, which has sent what it found when it ends.
+type Look = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Keeps whether the disk answers.
 #[derive(Default)]
@@ -52,14 +51,22 @@ impl DiskBreaker {
     }
 
     /// What a look-up finds; `None` when it does not end in time.
-    pub(super) async fn wait(
+    pub(super) async fn wait<T: Send + 'static>(
         &self,
-        mut look: Look,
+        look: impl Future<Output = T> + Send + 'static,
         deadline: Instant,
-    ) -> Option<Result<Vec<Record>, StoreError>> {
+    ) -> Option<T> {
+        let (send, found) = oneshot::channel();
+        let mut look: Look = Box::pin(async move {
+            // A reader who waits no more wants nothing.
+            let _ = send.send(look.await);
+        });
         let left = deadline.saturating_duration_since(Instant::now());
-        if let Ok(found) = tokio::time::timeout(patience(left), &mut look).await {
-            return Some(found);
+        if tokio::time::timeout(patience(left), &mut look)
+            .await
+            .is_ok()
+        {
+            return found.await.ok();
         }
         *self.stuck() = Some(look);
         if !self.is_stuck.swap(true, Ordering::Relaxed) {
@@ -94,18 +101,14 @@ mod tests {
         let breaker = DiskBreaker::default();
         let soon = || Instant::now() + Duration::from_millis(400);
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let look = Box::pin(async move {
-            ended.await.ok();
-            Ok(Vec::new())
-        });
+        let look = async move { ended.await.ok() };
         assert!(breaker.may_ask());
         assert!(breaker.wait(look, soon()).await.is_none());
         assert!(!breaker.may_ask());
         assert!(!breaker.may_ask(), "it has not ended");
         end.send(()).unwrap();
         assert!(breaker.may_ask());
-        let look = Box::pin(async { Ok(Vec::new()) });
-        assert!(breaker.wait(look, soon()).await.is_some());
+        assert_eq!(breaker.wait(async { 7 }, soon()).await, Some(7));
         assert!(breaker.may_ask());
     }
 }

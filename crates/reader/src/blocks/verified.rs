@@ -192,6 +192,22 @@ impl VerifiedCache {
         }
     }
 
+    /// Reads these blocks from the disk cache, and verifies each before it reads the next one. Waits for the disk.
+    pub(super) fn read_from_disk<K: Decode>(
+        &self,
+        disk: &DiskCache,
+        want: &[Handle],
+    ) -> Result<Vec<(Handle, K::Decoded)>, ReadError> {
+        let (mut found, mut malformed) = (Vec::with_capacity(want.len()), None);
+        disk.read_each(want, |name, frame| {
+            match self.admit_from_disk(&Handle::<K>::from_bytes(*name.as_bytes()), &frame) {
+                Ok(block) => found.extend(block.map(|block| (name, block))),
+                Err(error) => drop(malformed.get_or_insert(error)),
+            }
+        });
+        malformed.map_or(Ok(found), Err)
+    }
+
     /// Whether a frame matches this handle, under the kind that the frame states.
     fn bears(&self, frame: &Frame, name: &Handle) -> bool {
         let plain = frame.unpack();

@@ -105,6 +105,24 @@ async fn cached_block_is_found_by_the_next_process() {
 }
 
 #[test]
+fn each_block_is_given_once_before_the_next_is_read_in_the_order_of_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = records(0..30, 3000);
+    let cache = filled(dir.path(), limits(1 << 30), &records);
+    let mut want: Vec<Handle> = records.iter().map(|record| record.handle).collect();
+    want.reverse();
+    want.push(record(1000, 5).handle);
+    want.extend_from_within(..10);
+    let mut given = Vec::new();
+    cache.read_each(&want, |handle, frame| {
+        given.push(Record { handle, frame });
+        let read = cache.counters().hits.load(Ordering::Relaxed);
+        assert_eq!(read, given.len() as u64);
+    });
+    assert_eq!(given, records);
+}
+
+#[test]
 fn many_short_processes_share_one_segment() {
     let dir = tempfile::tempdir().unwrap();
     let records = records(0..50, 1000);
