@@ -433,7 +433,7 @@ mod tests {
             (1..4).for_each(|position| shelf.put_body(position, body()));
             answered
         };
-        let answered = (0..2 * PATIENCE).position(|round| asked(round));
+        let answered = (0..2 * PATIENCE).position(asked);
         assert!(answered.is_some(), "never");
         // It comes at last, while others ask.
         shelf.put_body(0, body());
