@@ -19,6 +19,7 @@
 //! | `redirect`, `tls` | which redirects to follow, which certificates to accept |
 //! | `index`, `run` | head, tables and pages of the index |
 //! | `read` | handles to records |
+//! | `shared` | ranges that wait for a request, and share it |
 
 mod address;
 pub mod answer;
@@ -29,6 +30,7 @@ mod read;
 mod redirect;
 mod resolve;
 mod run;
+mod shared;
 mod tls;
 mod web;
 
@@ -55,6 +57,7 @@ pub use web::Counters;
 use answer::{NOT_A_REPOSITORY, header, is_html, looks_like_html};
 use index::View;
 use run::{PageWeight, Pages};
+use shared::Waiting;
 use web::{Fault, Got, Web};
 
 /// Longest ETag or date that is kept, bytes.
@@ -109,6 +112,7 @@ pub struct HttpStore {
     bases: Vec<HttpAddress>,
     web: Web,
     pages: Pages,
+    waiting: Waiting,
     view: Mutex<Option<Arc<View>>>,
     /// Held while the head is read.
     reading: tokio::sync::Mutex<()>,
@@ -143,6 +147,7 @@ impl HttpStore {
             bases,
             web,
             pages: Cache::with_weighter(pages, options.page_cache_bytes, PageWeight),
+            waiting: Waiting::default(),
             view: Mutex::new(None),
             reading: tokio::sync::Mutex::new(()),
         })

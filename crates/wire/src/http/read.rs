@@ -1,8 +1,8 @@
 //! Fetches records by handle: looks them up, gathers neighbours into ranges, reads all ranges at once. A walk wants more
-//! ranges than requests can be under way, and reads many of them by one request, if the server sends several parts
-//! ([`super::parts`]).
+//! ranges than requests can be under way, so those that wait share requests ([`super::shared`]).
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -11,29 +11,26 @@ use store::read_plan::{Group, Near, Pieces, Plan, Wanted};
 use trust::{Frame, Handle, Record, Reject};
 
 use super::index::View;
-use super::parts::{MAX_PARTS, Part};
-use super::web::{Fault, Got};
+use super::parts::Part;
+use super::shared::{CLOSE_BYTES, NEAR_BYTES, Shared, Ticket};
+use super::web::{Fault, Got, Slot};
 use super::{HttpStore, join};
 
 /// Records are fetched in one request when at most 32 KiB lie between them (over any network with a notable
 /// round trip, a request costs more than that many bytes), up to 1 MiB together.
 const NEAR: Near = Near {
-    gap_bytes: 32 << 10,
+    gap_bytes: NEAR_BYTES,
     read_bytes: 1 << 20,
     around_bytes: MAX_AROUND_BYTES,
 };
-
-/// Who wants more blocks than this may have several reads by one request: if there are more reads than this, or if they
-/// would bring twice as much as is wanted.
-const MANY_READS: usize = 16;
-/// Records that share a request are read as one part when at most this lies between them: about what another part costs.
+/// The same if the server sends several parts in one answer.
 const CLOSE: Near = Near {
-    gap_bytes: 256,
+    gap_bytes: CLOSE_BYTES,
     read_bytes: 1 << 20,
     around_bytes: 0,
 };
-/// Most bytes of the parts of one request.
-const SHARED_BYTES: u64 = 512 << 10;
+/// Who wants more blocks than this asks whether the server sends several parts in one answer.
+const MANY_BLOCKS: usize = 16;
 
 impl HttpStore {
     /// The records of these handles, then those behind the first one. If files that the known head names
@@ -64,25 +61,27 @@ impl HttpStore {
             })
         });
         let plan = Plan::new(wanted.collect());
-        let groups: Vec<Group<'_>> = plan.groups(NEAR, around).collect();
-        if groups.is_empty() {
+        let Some(any) = plan.groups(NEAR, 0).next() else {
             return Ok(Vec::new());
-        }
-        let read_bytes: usize = groups.iter().map(Group::needed_bytes).sum();
-        let is_wasteful = read_bytes / 2 > plan.wanted_bytes();
-        let shares = around == 0
-            && want.len() > MANY_READS
-            && (groups.len() > MANY_READS || is_wasteful)
-            && self.sends_parts(view, &groups).await?;
+        };
+        let sends_parts = match around == 0 && want.len() > MANY_BLOCKS {
+            true => self.sends_parts(view, &any).await?,
+            false => self.web.is_known_to_send_parts(),
+        };
         self.web.begin_wave();
-        let read = if shares {
-            let close: Vec<Group<'_>> = plan.groups(CLOSE, 0).collect();
-            let sets = sets(&close).into_iter();
-            let reads = sets.map(|set| self.read_set(view, set, &plan));
-            let read = try_join_all(reads).await?;
-            read.into_iter().flatten().collect()
-        } else {
+        let read = if around > 0 {
+            // Nobody knows how much of what lies behind the records is there, so such a request is not shared.
+            let groups: Vec<Group<'_>> = plan.groups(NEAR, around).collect();
             let reads = groups.iter().map(|group| self.read(view, group, &plan));
+            try_join_all(reads).await?
+        } else {
+            let near = if sends_parts { CLOSE } else { NEAR };
+            let groups: Vec<Group<'_>> = plan.groups(near, 0).collect();
+            // All wait before the first one takes others along.
+            let tickets: Vec<Option<Ticket<'_>>> =
+                groups.iter().map(|group| self.wait(group)).collect();
+            let reads = groups.iter().zip(tickets);
+            let reads = reads.map(|(group, ticket)| self.read_shared(view, group, (ticket, &plan)));
             try_join_all(reads).await?
         };
         let (mut records, mut behind) = (Vec::with_capacity(want.len()), Vec::new());
@@ -101,34 +100,83 @@ impl HttpStore {
         Ok(records)
     }
 
-    async fn sends_parts(&self, view: &View, groups: &[Group<'_>]) -> Result<bool, Fault> {
-        let Some(wanted) = groups.first().and_then(|group| group.wanted.first()) else {
+    async fn sends_parts(&self, view: &View, group: &Group<'_>) -> Result<bool, Fault> {
+        let Some(wanted) = group.wanted.first() else {
             return Ok(false);
         };
         let url = join(&view.base, &wanted.at.segment.segment())?;
         Ok(self.web.sends_parts(&url).await)
     }
 
-    /// Reads groups of one segment by one request.
-    async fn read_set(
+    /// Adds a group to the ranges that wait for a request.
+    fn wait(&self, group: &Group<'_>) -> Option<Ticket<'_>> {
+        let first = group.wanted.first()?;
+        let part = Part {
+            offset: group.start,
+            len_bytes: group.needed_bytes() as u64,
+        };
+        Some(self.waiting.push(first.at.segment, part))
+    }
+
+    /// Reads a group that waits for a request: its own, or one of another range.
+    async fn read_shared(
         &self,
         view: &View,
-        set: &[Group<'_>],
-        plan: &Plan,
-    ) -> Result<Vec<(Vec<Record>, Vec<Record>)>, Fault> {
-        if let ([_, _, ..], Some(wanted)) = (set, set.first().and_then(|g| g.wanted.first())) {
-            let url = join(&view.base, &wanted.at.segment.segment())?;
-            let parts: Vec<Part> = set.iter().map(part).collect();
-            if let Some(read) = self.web.parts(&url, &parts).await? {
-                // The parts share the memory of the answer.
-                let whole = read.iter().map(Bytes::len).sum();
-                let read = set.iter().zip(read);
-                let cut = read.map(|(group, bytes)| cut(group, (&bytes, whole), plan));
-                return cut.collect();
+        group: &Group<'_>,
+        (mut ticket, plan): (Option<Ticket<'_>>, &Plan),
+    ) -> Result<(Vec<Record>, Vec<Record>), Fault> {
+        while let Some(waits) = &mut ticket {
+            let answer = tokio::select! {
+                biased;
+                answer = &mut waits.answer => answer,
+                slot = self.web.slot() => {
+                    let slot = slot?;
+                    let sends_parts = self.web.is_known_to_send_parts();
+                    match self.waiting.take(waits, sends_parts) {
+                        Some(shared) => self.request(view, slot, shared).await?,
+                        None => drop(slot),
+                    }
+                    (&mut waits.answer).await
+                }
+            };
+            match answer {
+                Ok(answer) => {
+                    let (bytes, whole) = answer?;
+                    return cut(group, (&bytes, whole), plan);
+                }
+                // The request of another range that was to bring it has ended without an answer.
+                Err(_) => ticket = self.wait(group),
             }
-            self.web.parts_failed();
         }
-        try_join_all(set.iter().map(|group| self.read(view, group, plan))).await
+        Ok((Vec::new(), Vec::new()))
+    }
+
+    /// Reads ranges by one request. They get no answer when the server has sent other parts: then it is asked for one part
+    /// at a time from now on.
+    async fn request(&self, view: &View, slot: Slot<'_>, shared: Shared) -> Result<(), Fault> {
+        let url = join(&view.base, &shared.segment.segment())?;
+        let began = Instant::now();
+        let answer = match &*shared.parts {
+            [part] => {
+                let range = (part.offset, part.len_bytes);
+                let got = self.web.range_in(slot, &url, range).await;
+                got.and_then(|got| whole(got, range.1, &shared.segment.segment()))
+                    .map(|bytes| vec![bytes])
+            }
+            parts => match self.web.parts_in(slot, &url, parts).await {
+                Ok(Some(read)) => Ok(read),
+                Ok(None) => {
+                    self.web.parts_failed();
+                    return Ok(());
+                }
+                Err(fault) => Err(fault),
+            },
+        };
+        if answer.is_ok() && shared.is_shared() {
+            self.waiting.took(began.elapsed());
+        }
+        shared.give(answer);
+        Ok(())
     }
 
     /// Reads a group: its wanted records, and those behind them.
@@ -144,15 +192,8 @@ impl HttpStore {
         let file = first.at.segment.segment();
         let url = join(&view.base, &file)?;
         let len_bytes = group.needed_bytes().saturating_add(group.around) as u64;
-        let bytes = match self.web.range(&url, group.start, len_bytes).await? {
-            Got::Body(bytes, _) if bytes.len() >= group.needed_bytes() => bytes,
-            Got::Body(..) | Got::PastEnd | Got::NoParts => {
-                return Err(Fault::Gone(format!("{file} is cut short")));
-            }
-            Got::Missing | Got::NotModified => {
-                return Err(Fault::Gone(format!("{file} is not there")));
-            }
-        };
+        let got = self.web.range(&url, group.start, len_bytes).await?;
+        let bytes = whole(got, group.needed_bytes() as u64, &file)?;
         cut(group, (&bytes, bytes.len()), plan)
     }
 }
@@ -177,30 +218,15 @@ fn cut(
     Ok((take(wanted).collect(), take(behind).collect()))
 }
 
-fn part(group: &Group<'_>) -> Part {
-    Part {
-        offset: group.start,
-        len_bytes: group.needed_bytes() as u64,
+/// The bytes of an answer that has at least `len_bytes`.
+fn whole(got: Got, len_bytes: u64, file: &str) -> Result<Bytes, Fault> {
+    match got {
+        Got::Body(bytes, _) if bytes.len() as u64 >= len_bytes => Ok(bytes),
+        Got::Body(..) | Got::PastEnd | Got::NoParts => {
+            Err(Fault::Gone(format!("{file} is cut short")))
+        }
+        Got::Missing | Got::NotModified => Err(Fault::Gone(format!("{file} is not there"))),
     }
-}
-
-/// Groups, which are in order of their places, as sets that share a request.
-fn sets<'a, 'b>(groups: &'a [Group<'b>]) -> Vec<&'a [Group<'b>]> {
-    let mut sets = Vec::new();
-    let mut rest = groups;
-    while let Some(first) = rest.first() {
-        let mut bytes = 0;
-        let segment = |group: &Group<'_>| group.wanted.first().map(|wanted| wanted.at.segment);
-        let joins = |group: &&Group<'_>| {
-            bytes += group.needed_bytes() as u64;
-            segment(group) == segment(first) && bytes <= SHARED_BYTES
-        };
-        let joining = rest.iter().take(MAX_PARTS).take_while(joins).count();
-        let (set, after) = rest.split_at(joining.max(1));
-        sets.push(set);
-        rest = after;
-    }
-    sets
 }
 
 /// Splits records that are back to back. Copies each unless it is most of the bytes: a cache that

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{ACCEPT_ENCODING, CACHE_CONTROL, HeaderMap, HeaderValue, RANGE};
 use reqwest::{Client, Response, Url};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{AcquireError, OnceCell, Semaphore, SemaphorePermit};
 use trust::Reject;
 
 use super::answer::{Asked, More, NOT_A_REPOSITORY, Take, Verdict, bad, boundary, is_html, judge};
@@ -101,6 +101,9 @@ pub(super) struct Web {
     pub(super) counters: Counters,
 }
 
+/// Leave to send one request.
+pub(super) type Slot<'a> = SemaphorePermit<'a>;
+
 #[derive(Default)]
 struct Pause {
     failures: u32,
@@ -151,8 +154,24 @@ impl Web {
         self.counters.waves.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Waits until one more request may be sent.
+    pub(super) async fn slot(&self) -> Result<Slot<'_>, Fault> {
+        self.slots.acquire().await.map_err(closed)
+    }
+
     /// A part of a file; shorter at its end.
     pub(super) async fn range(&self, url: &Url, offset: u64, len_bytes: u64) -> Result<Got, Fault> {
+        let slot = self.slot().await?;
+        self.range_in(slot, url, (offset, len_bytes)).await
+    }
+
+    /// The same, for who has waited already: from an offset on, so many bytes.
+    pub(super) async fn range_in(
+        &self,
+        slot: Slot<'_>,
+        url: &Url,
+        (offset, len_bytes): (u64, u64),
+    ) -> Result<Got, Fault> {
         let Some(last) = offset
             .checked_add(len_bytes)
             .and_then(|end| end.checked_sub(1))
@@ -165,13 +184,14 @@ impl Web {
             RANGE,
             value.map_err(|_| Fault::Bad(bad("impossible range")))?,
         );
-        self.get(url, headers, Asked::Range { offset, len_bytes })
-            .await
+        let asked = Asked::Range { offset, len_bytes };
+        self.get(slot, url, headers, asked).await
     }
 
     /// Several parts of a file in one answer; `None` when the server does not send them so.
-    pub(super) async fn parts(
+    pub(super) async fn parts_in(
         &self,
+        slot: Slot<'_>,
         url: &Url,
         parts: &[Part],
     ) -> Result<Option<Vec<Bytes>>, Fault> {
@@ -181,7 +201,8 @@ impl Web {
         let mut headers = HeaderMap::new();
         headers.insert(RANGE, value);
         let max_bytes = parts::most_bytes(parts);
-        match self.get(url, headers, Asked::Parts { max_bytes }).await? {
+        let asked = Asked::Parts { max_bytes };
+        match self.get(slot, url, headers, asked).await? {
             Got::Body(body, headers) => {
                 let boundary = boundary(&headers);
                 Ok(boundary.and_then(|boundary| parts::split(&body, boundary, parts)))
@@ -201,13 +222,20 @@ impl Web {
                 offset,
                 len_bytes: 1,
             };
-            match self.parts(url, &[part(0), part(2)]).await {
+            let slot = self.slot().await?;
+            match self.parts_in(slot, url, &[part(0), part(2)]).await {
                 Err(gone @ Fault::Gone(_)) => Err(gone),
                 got => Ok(AtomicBool::new(matches!(got, Ok(Some(_))))),
             }
         };
         let known = self.sends_parts.get_or_try_init(probe).await;
         known.is_ok_and(|sends| sends.load(Ordering::Relaxed))
+    }
+
+    /// Whether it is known that the server sends several parts in one answer.
+    pub(super) fn is_known_to_send_parts(&self) -> bool {
+        let known = self.sends_parts.get();
+        known.is_some_and(|sends| sends.load(Ordering::Relaxed))
     }
 
     /// The server has sent others than were asked for.
@@ -219,8 +247,7 @@ impl Web {
 
     /// A long part of an index. Few are under way at a time, and more where they come quickly.
     pub(super) async fn piece(&self, url: &Url, offset: u64, len_bytes: u64) -> Result<Got, Fault> {
-        let slot = self.piece_slots.acquire().await;
-        let _slot = slot.map_err(|_| Fault::Down("closed".to_owned()))?;
+        let _piece_slot = self.piece_slots.acquire().await.map_err(closed)?;
         let began = Instant::now();
         let got = self.range(url, offset, len_bytes).await?;
         let less = |growth: usize| growth.checked_sub(1);
@@ -241,11 +268,17 @@ impl Web {
     ) -> Result<Got, Fault> {
         let known = !conditions.is_empty();
         conditions.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        self.get(url, conditions, Asked::Whole { max_bytes, known })
-            .await
+        let (slot, asked) = (self.slot().await?, Asked::Whole { max_bytes, known });
+        self.get(slot, url, conditions, asked).await
     }
 
-    async fn get(&self, url: &Url, headers: HeaderMap, asked: Asked) -> Result<Got, Fault> {
+    async fn get(
+        &self,
+        _slot: Slot<'_>,
+        url: &Url,
+        headers: HeaderMap,
+        asked: Asked,
+    ) -> Result<Got, Fault> {
         let most_bytes = match asked {
             Asked::Whole { max_bytes, .. } => max_bytes,
             Asked::Range { len_bytes, .. } => len_bytes,
@@ -254,16 +287,20 @@ impl Web {
         let units = most_bytes
             .div_ceil(UNIT_BYTES)
             .clamp(1, u64::from(self.units)) as u32;
-        let closed = |_| Fault::Down("closed".to_owned());
+        // Who has room has a slot too, so nobody with room waits for one.
         let _room = self.admission.acquire_many(units).await.map_err(closed)?;
-        let _slot = self.slots.acquire().await.map_err(closed)?;
         self.check_pause()?;
         // All answers under way share the line.
         let flight = Flight::begin(&self.flight_bytes, most_bytes);
         let budget = self.grace + Duration::from_secs(flight.total_bytes / MIN_BYTES_PER_SECOND);
         let mut pauses = BUSY_PAUSES.iter();
         loop {
-            let attempt = self.attempt(url, headers.clone(), asked);
+            // After the last attempt the request is lost, so that one has all its time.
+            let patience = match pauses.len() {
+                0 => Duration::MAX,
+                _ => self.stall.saturating_add(self.stall / 2),
+            };
+            let attempt = self.attempt(url, headers.clone(), (asked, patience));
             let failure = match tokio::time::timeout(budget, attempt).await {
                 Ok(Ok(got)) => {
                     self.pause().failures = 0;
@@ -287,12 +324,17 @@ impl Web {
         }
     }
 
-    async fn attempt(&self, url: &Url, headers: HeaderMap, asked: Asked) -> Result<Got, Failure> {
+    async fn attempt(
+        &self,
+        url: &Url,
+        headers: HeaderMap,
+        (asked, patience): (Asked, Duration),
+    ) -> Result<Got, Failure> {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         let request = self.client.get(url.clone()).headers(headers);
-        let response = self.unless_silent(request.send()).await?;
+        let response = self.unless_silent(request.send(), patience).await?;
         match judge(asked, response.status(), response.headers()) {
-            Verdict::Body(take) => self.body(response, take).await,
+            Verdict::Body(take) => self.body(response, take, patience).await,
             Verdict::NotModified => Ok(Got::NotModified),
             Verdict::Missing => Ok(Got::Missing),
             Verdict::PastEnd => Ok(Got::PastEnd),
@@ -311,7 +353,12 @@ impl Web {
 
     /// Reads a body up to its bound. Copies it, because the connection's buffer is shared by many
     /// answers.
-    async fn body(&self, mut response: Response, take: Take) -> Result<Got, Failure> {
+    async fn body(
+        &self,
+        mut response: Response,
+        take: Take,
+        patience: Duration,
+    ) -> Result<Got, Failure> {
         let headers = std::mem::take(response.headers_mut());
         let mut skip = take.skip_bytes;
         let mut left = take.take_bytes;
@@ -322,7 +369,7 @@ impl Web {
             0
         };
         let mut all = BytesMut::with_capacity(announced as usize);
-        while let Some(chunk) = self.unless_silent(response.chunk()).await? {
+        while let Some(chunk) = self.unless_silent(response.chunk(), patience).await? {
             let len = chunk.len() as u64;
             self.counters
                 .received_bytes
@@ -349,14 +396,15 @@ impl Web {
         Ok(Got::Body(all.freeze(), headers))
     }
 
-    /// Waits until the server has been silent for too long. Over a narrow line one connection can be silent while others
-    /// are served, and each request has its time anyway.
+    /// Waits until the server has been silent for too long, or this connection for longer than `patience` while others are
+    /// served: over a narrow line that loses packets one of many waits for very long, and another one is quicker.
     async fn unless_silent<T>(
         &self,
         answer: impl Future<Output = Result<T, reqwest::Error>>,
+        patience: Duration,
     ) -> Result<T, Failure> {
         let mut answer = std::pin::pin!(answer);
-        let mut wait = self.stall;
+        let (mut wait, asked) = (self.stall, Instant::now());
         loop {
             if let Ok(answer) = tokio::time::timeout(wait, &mut answer).await {
                 let now_ms = self.began.elapsed().as_millis() as u64;
@@ -369,6 +417,11 @@ impl Web {
             if wait.is_zero() {
                 return Err(Failure::Silent("it has gone silent".to_owned()));
             }
+            let left = patience.saturating_sub(asked.elapsed());
+            if left.is_zero() {
+                return Err(Failure::Broken("a connection has gone silent".to_owned()));
+            }
+            wait = wait.min(left);
         }
     }
 
@@ -404,6 +457,10 @@ impl Web {
         }
         Fault::Down(why)
     }
+}
+
+fn closed(_: AcquireError) -> Fault {
+    Fault::Down("closed".to_owned())
 }
 
 /// A request under way.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use store::{BlockStore, StoreError};
 use trust::Handle;
+use wire::http::HttpOptions;
 
-use super::server::{Act, Asked, World, ok, world_of};
+use super::server::{Act, Asked, World, impatient_world, ok, world_of};
 
 const RECORDS: u64 = 60_000;
 const PIECE_BYTES: usize = 64 * 4096;
@@ -181,6 +182,96 @@ async fn scattered_records_share_requests() {
         "{}",
         world.received()
     );
+}
+
+#[tokio::test]
+async fn ranges_of_many_calls_share_requests() {
+    let (world, wanted) = scattered(|_| Act::Honest).await;
+    right(&world, &wanted).await;
+    let before = world.requests("/segments/");
+    let calls = (0..100).map(|n| {
+        let few: Vec<Handle> = (0..4)
+            .map(|k| world.handle((n * 7 + k * 91) % 400))
+            .collect();
+        let world = &world;
+        async move { right(world, &few).await }
+    });
+    futures_util::future::join_all(calls).await;
+    let requests = world.requests("/segments/") - before;
+    // 400 ranges of 16 MB. As many requests as may be under way find nothing to take along, and others bring 512 KiB.
+    assert!(requests <= 16 + 48, "{requests}");
+}
+
+#[tokio::test]
+async fn a_call_goes_on_when_the_call_that_was_to_bring_its_ranges_gives_up() {
+    let stalls = Arc::new(AtomicBool::new(false));
+    let held = Arc::new(AtomicU32::new(0));
+    let (now, count) = (Arc::clone(&stalls), Arc::clone(&held));
+    let (world, wanted) = scattered(move |a| match now.load(Ordering::SeqCst) {
+        true if a.path.contains("/segments/") => {
+            count.fetch_add(1, Ordering::SeqCst);
+            Act::Stall(Vec::new())
+        }
+        _ => Act::Honest,
+    })
+    .await;
+    let world = Arc::new(world);
+    right(&world, &wanted).await;
+    stalls.store(true, Ordering::SeqCst);
+    let under_way = || held.load(Ordering::SeqCst);
+    let reaches = async |count: u32| {
+        while under_way() < count {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let get = |handles: Vec<Handle>| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move { world.store.get_many(&handles, 0).await })
+    };
+    // As many requests as may be under way, without an end. Two more calls wait.
+    let slots = u32::try_from(HttpOptions::default().max_in_flight).unwrap();
+    let full: Vec<_> = (0..slots as usize).map(|n| get(vec![wanted[n]])).collect();
+    reaches(slots).await;
+    let first = get(wanted[20..25].to_vec());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let second = get(wanted[30..35].to_vec());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    full.iter().for_each(tokio::task::JoinHandle::abort);
+    // The first call may send now, and takes the ranges of the second along.
+    reaches(slots + 1).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(under_way(), slots + 1);
+    stalls.store(false, Ordering::SeqCst);
+    first.abort();
+    let got = tokio::time::timeout(Duration::from_secs(5), second).await;
+    assert_eq!(got.unwrap().unwrap().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn a_request_whose_connection_alone_is_silent_is_sent_again() {
+    let stalled = Arc::new(AtomicBool::new(false));
+    let first = Arc::clone(&stalled);
+    let world = impatient_world(move |a| {
+        let is_first = a.path.contains("/segments/") && !first.swap(true, Ordering::SeqCst);
+        match is_first {
+            true => Act::Stall(Vec::new()),
+            false => Act::Honest,
+        }
+    })
+    .await;
+    let wanted = [world.handle(7)];
+    let alone = world.store.get_many(&wanted, 0);
+    let others = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let _ = world.store.get_many(&[world.handle(50)], 0).await;
+        }
+    };
+    tokio::select! {
+        got = alone => assert_eq!(got.unwrap().len(), 1),
+        () = others => {}
+    }
+    assert!(stalled.load(Ordering::SeqCst));
 }
 
 #[tokio::test]
