@@ -1,7 +1,7 @@
 //! Output of commands: the result to stdout, everything else to stderr. With `--json` stdout has one record
 //! per line, and the last one is always a `result` record. Design: *Output*.
 
-use std::io::{IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 
 use serde_json::{Map, Value, json};
 
@@ -55,7 +55,11 @@ pub struct Output {
     unattested: bool,
     /// What the command ends with, after its result.
     last: Option<Failure>,
-    stdout: std::io::BufWriter<std::io::Stdout>,
+    /// Bytes of the result so far.
+    bytes: u64,
+    /// Something beside stdout has been made.
+    lasts: bool,
+    stdout: BufWriter<std::io::Stdout>,
 }
 
 impl Output {
@@ -72,7 +76,9 @@ impl Output {
             offline: false,
             unattested: false,
             last: None,
-            stdout: std::io::BufWriter::with_capacity(64 << 10, stdout),
+            bytes: 0,
+            lasts: false,
+            stdout: BufWriter::with_capacity(BUFFER_BYTES, stdout),
         }
     }
 
@@ -94,6 +100,7 @@ impl Output {
 
     /// Bytes of the result, as they are.
     pub fn raw(&mut self, bytes: &[u8]) -> Outcome<()> {
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         self.stdout.write_all(bytes).map_err(|e| stdout_failed(&e))
     }
 
@@ -115,6 +122,22 @@ impl Output {
         let mut line = Value::Object(record).to_string().into_bytes();
         line.push(b'\n');
         self.raw(&line)
+    }
+
+    /// The command makes something that stays, beside its output.
+    pub fn lasts(&mut self) {
+        self.lasts = true;
+    }
+
+    /// Takes the result so far back, so that the command can begin again. False: somebody may have seen something of it.
+    pub fn take_back(&mut self) -> bool {
+        let all_here = self.stdout.buffer().len() as u64 == self.bytes;
+        if self.lasts || !all_here {
+            return false;
+        }
+        forget(&mut self.stdout, std::io::stdout());
+        self.bytes = 0;
+        true
     }
 
     /// Writes the buffered output.
@@ -281,6 +304,8 @@ impl Done {
     }
 }
 
+/// Output that is held back so long as no more comes.
+const BUFFER_BYTES: usize = 64 << 10;
 const BROKEN_PIPE: &str = "stdout was closed by its reader";
 
 fn stdout_failed(error: &std::io::Error) -> Failure {
@@ -296,5 +321,27 @@ pub fn fields(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,
         other => Map::from_iter([("value".to_owned(), other)]),
+    }
+}
+
+/// Forgets what a buffer holds back.
+fn forget<W: Write>(buffer: &mut BufWriter<W>, to: W) {
+    let empty = BufWriter::with_capacity(BUFFER_BYTES, to);
+    // Taken apart, because the end of a buffer writes it.
+    drop(std::mem::replace(buffer, empty).into_parts());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_is_taken_back_is_not_written() {
+        let file = tempfile::tempfile().unwrap();
+        let mut buffer = BufWriter::new(&file);
+        buffer.write_all(b"of the log before\n").unwrap();
+        forget(&mut buffer, &file);
+        drop(buffer);
+        assert_eq!(file.metadata().unwrap().len(), 0);
     }
 }

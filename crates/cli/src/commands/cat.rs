@@ -12,7 +12,7 @@ use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::session::{Session, about, not_found};
 use crate::sharing::places::path_of;
-use crate::sharing::session::Shared;
+use crate::sharing::reading::Opening;
 use crate::{sharing, text};
 
 /// Content held in memory at a time, bytes. A multiple of three, so that the base64 pieces can be
@@ -43,8 +43,8 @@ pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
 
 /// Writes a file of a shared volume out.
 fn shared(args: &Cat, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
-    let bytes = shared.run(async {
+    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
+    let bytes = opening.read(output, async |shared, output| {
         let place = shared.place(&args.path)?;
         let file = shared.find(&place, true).await?;
         let path = path_of(&place);
@@ -56,8 +56,7 @@ fn shared(args: &Cat, home: Home, config: &Config, output: &mut Output) -> Outco
             output,
         )
         .await
-    });
-    let bytes = shared.close(bytes, output)?;
+    })?;
     Ok(Done::ok(fields(json!({"bytes": bytes}))))
 }
 

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::session::{Session, about, not_found};
 use crate::sharing::places::path_of;
-use crate::sharing::session::Shared;
+use crate::sharing::reading::Opening;
 use crate::sharing::walk::Walk;
 use crate::{sharing, text};
 
@@ -57,30 +57,29 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
 
 /// Lists a directory of a shared volume.
 fn shared(args: &Ls, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
-    let mut lines = Lines {
-        args,
-        output,
-        entries: 0,
-    };
-    let listed = shared.run(async {
+    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
+    let entries = opening.read(output, async |shared, output| {
+        let mut lines = Lines {
+            args,
+            output,
+            entries: 0,
+        };
         let top = shared.place(&args.path)?;
         let file = shared.find(&top, true).await?;
         if !is_directory(&file.inode) {
             let path = path_of(&top);
-            return lines.show(&path, &path, &file.inode);
+            lines.show(&path, &path, &file.inode)?;
+            return Ok(lines.entries);
         }
-        let mut walk = Walk::of(&shared, top, args.recursive);
+        let mut walk = Walk::of(shared, top, args.recursive);
         while let Some((place, file)) = walk.next().await? {
             let path = path_of(&place);
             let name = place.path.last().map_or(&b""[..], Name::as_bytes);
             let shown = if args.recursive { &path } else { name };
             lines.show(&path, shown, &file.inode)?;
         }
-        Ok(())
-    });
-    let entries = lines.entries;
-    shared.close(listed, output)?;
+        Ok(lines.entries)
+    })?;
     Ok(Done::ok(fields(json!({"entries": entries}))))
 }
 

@@ -15,7 +15,7 @@ use crate::failure::Outcome;
 use crate::output::{Done, Output};
 use crate::session::{Session, about, not_found};
 use crate::sharing::places::path_of;
-use crate::sharing::session::Shared;
+use crate::sharing::reading::Opening;
 use crate::{sharing, text, units};
 
 /// Shows a file.
@@ -51,16 +51,15 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
 
 /// Shows a file of a shared volume: whose it is, instead of the statement that proves it.
 fn shared(args: &Stat, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
-    let found = shared.run(async {
+    let volume = home.volume().to_string();
+    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
+    let (path, file, members, xattrs) = opening.read(output, async |shared, _| {
         let place = shared.place(&args.path)?;
         let file = shared.find(&place, false).await?;
         let members = shared.members().await?;
         let xattrs = shared.contents().xattrs(&file.inode, shared.how()).await?;
         Ok((path_of(&place), file, members, xattrs))
-    });
-    let volume = shared.home().volume().to_string();
-    let (path, file, members, xattrs) = shared.close(found, output)?;
+    })?;
     let mut record = Map::new();
     record.insert("volume".to_owned(), volume.into());
     record.insert("owner".to_owned(), members.name(file.id.principal).into());

@@ -6,6 +6,7 @@
 //! | here | names, random numbers, keys of devices |
 //! | `recovery` | going over to the log that stands after a fork |
 //! | `session` | a volume that a command has opened |
+//! | `reading` | commands that only read run again in the log that stands |
 //! | `standing` | when a command may ask |
 //! | `archive` | members of a tar stream |
 //! | `members` | users, groups and devices by the names that people use |
@@ -28,6 +29,7 @@ pub mod archive;
 pub mod members;
 pub mod past;
 pub mod places;
+pub mod reading;
 pub mod recovery;
 pub mod session;
 mod standing;

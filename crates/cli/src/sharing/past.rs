@@ -38,7 +38,9 @@ impl Shared {
             before,
             most: MAX_LOGGED,
         };
-        match self.client().look(call, self.until()).await?.answer {
+        let answered = self.client().look(call, self.until()).await?;
+        self.is_here()?;
+        match answered.answer {
             Answer::History(page) => Ok(page),
             Answer::Refused(why) => Err(refused(&why, "the log")),
             _ => Err(defect()),

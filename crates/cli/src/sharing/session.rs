@@ -39,6 +39,8 @@ pub struct Shared {
     client: Client,
     deadline: Duration,
     recovered: Recovered,
+    /// Policies of the home before it was opened.
+    pub(super) rules: usize,
     /// Size of the prefix of the log whose files are read. None: the newest.
     pub(super) past: Option<u64>,
     /// An answer rests on what a silent device wrote.
@@ -63,8 +65,12 @@ impl Shared {
 
     /// Opens the volume for a command that shows what this device knows, also without its server.
     pub fn open_alone(config: &Config, name: &str, waiting: &Waiting) -> Outcome<Shared> {
-        let home = super::home(config, name)?;
-        Shared::begin(config, home, waiting.deadline, async |client, until| {
+        Shared::start_alone(config, super::home(config, name)?, waiting.deadline)
+    }
+
+    /// As [`Shared::open_alone`], with the home.
+    pub fn start_alone(config: &Config, home: Home, deadline: Option<Duration>) -> Outcome<Shared> {
+        Shared::begin(config, home, deadline, async |client, until| {
             heard(client, until).await;
             Ok(())
         })
@@ -85,6 +91,7 @@ impl Shared {
             Some(deadline) => deadline,
             None => config.duration("deadline")?,
         };
+        let rules = home.signed_policies()?.len();
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
         let opening = recovery::open(&home, until, deadline, wait);
@@ -96,6 +103,7 @@ impl Shared {
             client,
             deadline,
             recovered,
+            rules,
             past: None,
             is_marked: AtomicBool::new(false),
             has_written,
@@ -109,22 +117,28 @@ impl Shared {
 
     /// Ends the work: other devices can use what this one has written.
     pub fn close<T>(self, outcome: Outcome<T>, output: &mut Output) -> Outcome<T> {
-        self.recovered.tell(output);
         if self.is_marked.load(Ordering::Relaxed) {
             output.unattested();
         }
         if let Some(why) = self.convicted() {
             output.ends_with(ClientError::from(why).into());
         }
-        let closed = self.runtime.block_on(async {
+        let closed = self.leave(output);
+        let value = outcome?;
+        closed?;
+        Ok(value)
+    }
+
+    /// Ends the work, and nothing of it counts for the result.
+    pub(super) fn leave(self, output: &mut Output) -> Outcome<()> {
+        self.recovered.tell(output);
+        let closing = async {
             if self.has_written.load(Ordering::Relaxed) {
                 self.confirm().await;
             }
             self.client.clone().close(self.until()).await
-        });
-        let value = outcome?;
-        closed?;
-        Ok(value)
+        };
+        Ok(self.runtime.block_on(closing)?)
     }
 
     /// Waits until this device has confirmed its last entry, and the server has that, so that nobody must wait for this
@@ -194,11 +208,15 @@ impl Shared {
 
     /// Makes a call. What was verified before the server was convicted stays readable.
     pub(super) async fn call(&self, call: Call) -> Outcome<Answer> {
-        let call = self.in_time(call);
+        let (call, until) = (self.in_time(call), self.until());
+        let only_reads = call.only_reads();
         let answered = match self.convicted() {
-            Some(_) if call.only_reads() => self.client.look(call, self.until()).await?,
-            _ => self.client.call(call, self.until()).await?,
+            Some(_) if only_reads => self.client.look(call, until).await?,
+            _ => self.here(self.client.call(call, until), only_reads).await?,
         };
+        if only_reads {
+            self.is_here()?;
+        }
         self.used(answered).await
     }
 
@@ -320,7 +338,8 @@ impl Shared {
             owner,
             replace,
         };
-        let answered = self.client.create(file, self.until()).await?;
+        let creating = self.client.create(file, self.until());
+        let answered = self.here(creating, false).await?;
         match self.used(answered).await? {
             Answer::Done(file) => Ok(file),
             Answer::Refused(why) => Err(refused(&why, &at.shown())),

@@ -43,6 +43,7 @@ mod shared_history;
 mod shared_homes;
 mod shared_lab;
 mod shared_machines;
+mod shared_reads;
 mod shared_recovery;
 mod shared_server;
 mod signals;

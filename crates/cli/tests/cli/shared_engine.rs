@@ -53,7 +53,7 @@ impl Running {
     }
 
     /// kill -9.
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         let mut talk = self.0.take().unwrap();
         talk.child.kill().unwrap();
         talk.child.wait().unwrap();
@@ -69,7 +69,7 @@ impl Drop for Running {
     }
 }
 
-fn signal(process: u32, name: &str) {
+pub fn signal(process: u32, name: &str) {
     let kill = format!("kill -{name} {process}");
     let told = Command::new("sh").args(["-c", &kill]).status();
     assert!(told.unwrap().success());

@@ -194,7 +194,7 @@ pub fn found(orderer: &mut Orderer, key: &str, flags: &[&str], serve_flags: &[&s
 /// A command that goes on, and what it prints.
 pub struct Talk {
     pub child: Child,
-    stdout: BufReader<ChildStdout>,
+    pub stdout: BufReader<ChildStdout>,
 }
 
 impl Talk {

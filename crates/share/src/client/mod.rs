@@ -247,6 +247,15 @@ impl Client {
         offered.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Waits until there are such policies. The engine answers nothing from then on.
+    pub async fn offering(&self) {
+        let mut view = self.0.view.clone();
+        // They are there before the view tells of them.
+        if view.wait_for(|_| self.offered().is_some()).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
     /// The volume.
     pub fn volume(&self) -> VolumeId {
         self.0.volume

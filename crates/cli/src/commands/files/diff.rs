@@ -20,6 +20,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::past::{Names, prefix};
 use crate::sharing::places::{below, path_of, shown};
+use crate::sharing::reading::Opening;
 use crate::sharing::session::Shared;
 
 /// Limit of the depth of nested directories.
@@ -33,17 +34,18 @@ pub fn run(args: &Diff, home: Home, config: &Config, output: &mut Output) -> Out
         return Err(Failure::new(Kind::Usage, error).with_hint(hint));
     };
     let volume = home.volume().to_string();
-    let shared = Shared::start(config, home, args.reading.deadline)?;
-    let mut comparing = Comparing {
-        shared: &shared,
-        sizes: [Some(prefix(old)), args.new.map(prefix)],
-        counts: [0; 3],
-        levels: Vec::new(),
-        output,
-    };
-    let compared = shared.run(comparing.all());
-    let [added, changed, removed] = comparing.counts;
-    shared.close(compared, output)?;
+    let opening = Opening::of(config, home, &args.reading);
+    let [added, changed, removed] = opening.read(output, async |shared, output| {
+        let mut comparing = Comparing {
+            shared,
+            sizes: [Some(prefix(old)), args.new.map(prefix)],
+            counts: [0; 3],
+            levels: Vec::new(),
+            output,
+        };
+        comparing.all().await?;
+        Ok(comparing.counts)
+    })?;
     Ok(Done::ok(fields(json!({
         "volume": volume,
         "old": old,

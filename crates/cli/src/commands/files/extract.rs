@@ -27,6 +27,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
+use crate::sharing::reading::Opening;
 use crate::sharing::session::Shared;
 use crate::sharing::walk::Walk;
 use crate::text;
@@ -88,37 +89,40 @@ struct Extracting<'a> {
 /// Extracts.
 pub fn run(args: &Extract, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
     make_empty(&args.dir)?;
-    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
-    let mut extracting = Extracting {
-        shared: &shared,
-        bar: Progress::start(output, "extracting"),
-        output,
-        open: Vec::new(),
-        files: 0,
-        directories: 1,
-        other: 0,
-        bytes: 0,
-        skipped: 0,
-    };
-    let mut target = Target::of(&args.dir).map_err(|e| failed(&args.dir, &e))?;
-    let extracted = shared.run(extracting.all(&mut target));
-    extracting.bar.end();
-    let exit = match extracting.skipped {
-        0 => Exit::Ok,
-        _ => Exit::Partial,
-    };
-    let record = json!({
-        "files": extracting.files,
-        "directories": extracting.directories,
-        "other": extracting.other,
-        "bytes": extracting.bytes,
-        "skipped": extracting.skipped,
+    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
+    let bar = Progress::start(output, "extracting");
+    let extracted = opening.read(output, async |shared, output| {
+        let mut target = Target::of(&args.dir).map_err(|e| failed(&args.dir, &e))?;
+        let mut extracting = Extracting {
+            shared,
+            bar: bar.clone(),
+            output,
+            open: Vec::new(),
+            files: 0,
+            directories: 1,
+            other: 0,
+            bytes: 0,
+            skipped: 0,
+        };
+        extracting.all(&mut target).await?;
+        let exit = match extracting.skipped {
+            0 => Exit::Ok,
+            _ => Exit::Partial,
+        };
+        let record = json!({
+            "files": extracting.files,
+            "directories": extracting.directories,
+            "other": extracting.other,
+            "bytes": extracting.bytes,
+            "skipped": extracting.skipped,
+        });
+        Ok(Done {
+            exit,
+            fields: fields(record),
+        })
     });
-    shared.close(extracted, output)?;
-    Ok(Done {
-        exit,
-        fields: fields(record),
-    })
+    bar.end();
+    extracted
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Failure {
@@ -173,6 +177,7 @@ impl Extracting<'_> {
         };
         let directory = target.directory(above)?;
         let path = directory.path().join(name);
+        self.output.lasts();
         match &inode.content {
             Content::Directory { .. } => {
                 let made = directory.make_directory(name);

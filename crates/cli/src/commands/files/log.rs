@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::sharing::members::Membership;
+use crate::sharing::reading::Opening;
 use crate::sharing::session::Shared;
 use crate::{entry, text, units};
 
@@ -29,14 +30,15 @@ const EXACT_MS: u64 = 60_000;
 
 /// Lists entries.
 pub fn run(args: &Log, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::start(config, home, args.reading.deadline)?;
-    let listed = shared.run(async {
+    let volume = home.volume().to_string();
+    let opening = Opening::of(config, home, &args.reading);
+    let listed = opening.read(output, async |shared, output| {
         let members = shared.members().await?;
         let mut listing = Listing {
-            shared: &shared,
+            shared,
             args,
             members,
-            ways: Ways::now(&shared),
+            ways: Ways::now(shared),
             below: entry::clean(&args.path),
             times: shared.home().times(),
             output,
@@ -48,8 +50,7 @@ pub fn run(args: &Log, home: Home, config: &Config, output: &mut Output) -> Outc
         let told = (listing.shown, listing.next, listing.is_doubtful);
         Ok((told, shared.client().status(shared.until()).await?.begins))
     });
-    let volume = shared.home().volume().to_string();
-    let ((shown, next, is_doubtful), begins) = shared.close(listed, output)?;
+    let ((shown, next, is_doubtful), begins) = listed?;
     if is_doubtful {
         output.note(
             "The oldest of these entries lie before what this device still knows of the volume: they show what was to be \

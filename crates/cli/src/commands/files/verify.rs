@@ -13,6 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::sharing::places::path_of;
+use crate::sharing::reading::Opening;
 use crate::sharing::session::Shared;
 use crate::sharing::walk::Walk;
 use crate::units;
@@ -35,24 +36,23 @@ struct Tally {
 
 /// Verifies.
 pub fn run(args: &Verify, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::start(config, home, args.reading.deadline)?.at(args.past.at);
+    let volume = home.volume().to_string();
+    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
     let bar = Progress::start(output, "verifying");
-    let mut tally = Tally::default();
-    let verified = shared.run(async {
+    let verified = opening.read(output, async |shared, _| {
+        let mut tally = Tally::default();
         let top = shared.place(&args.path)?;
         let file = shared.find(&top, false).await?;
         let is_directory = file.inode.kind() == FileKind::Directory;
-        one(&shared, &mut tally, &top, &file, &bar).await;
-        let mut walk = Walk::of(&shared, top, true);
+        one(shared, &mut tally, &top, &file, &bar).await;
+        let mut walk = Walk::of(shared, top, true);
         while is_directory && let Some((place, file)) = walk.next().await? {
-            one(&shared, &mut tally, &place, &file, &bar).await;
+            one(shared, &mut tally, &place, &file, &bar).await;
         }
-        Ok(())
+        Ok(tally)
     });
     bar.end();
-    let volume = shared.home().volume().to_string();
-    shared.close(verified, output)?;
-    tell(tally, &volume, output)
+    tell(verified?, &volume, output)
 }
 
 /// Reads one file.

@@ -14,6 +14,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::members::Membership;
 use crate::sharing::random;
+use crate::sharing::reading::Opening;
 use crate::sharing::session::Shared;
 
 /// The word for a role.
@@ -204,10 +205,11 @@ fn members(
     config: &Config,
     output: &mut Output,
 ) -> Outcome<(Membership, String)> {
-    let shared = Shared::open(config, &args.volume, &args.waiting)?;
-    let own = DeviceKey::from(shared.home().device()).to_string();
-    let members = shared.run(shared.members());
-    Ok((shared.close(members, output)?, own))
+    let opening = Opening::named(config, &args.volume, &args.waiting)?;
+    opening.read(output, async |shared, _| {
+        let own = DeviceKey::from(shared.home().device()).to_string();
+        Ok((shared.members().await?, own))
+    })
 }
 
 /// Lists devices.

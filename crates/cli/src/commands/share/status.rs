@@ -16,6 +16,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::members::Member;
+use crate::sharing::reading::Opening;
 use crate::sharing::session::Shared;
 use crate::units;
 
@@ -24,8 +25,8 @@ const CHECKPOINT: Duration = Duration::from_secs(5);
 
 /// Shows the state of a volume.
 pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::open_alone(config, &args.volume, &args.waiting)?;
-    let asked = shared.run(async {
+    let opening = Opening::named(config, &args.volume, &args.waiting)?.alone();
+    let asked = opening.read(output, async |shared, _| {
         let client = shared.client();
         if matches!(client.view().phase, Phase::Running) {
             // The answer comes after what other devices have confirmed. Without one, what is known counts.
@@ -33,12 +34,11 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         }
         let members = shared.known_members().await?;
         let status = client.status(shared.until()).await?;
-        Ok((members, status, checkpoint(&shared).await))
+        let epoch = *client.policies().newest_epoch();
+        let of = (shared.home().clone(), epoch, client.view().process);
+        Ok((of, members, status, checkpoint(shared).await))
     });
-    let home = shared.home().clone();
-    let epoch = *shared.client().policies().newest_epoch();
-    let process = shared.client().view().process;
-    let (members, status, checkpoint) = shared.close(asked, output)?;
+    let ((home, epoch, process), members, status, checkpoint) = asked?;
     let seen = status
         .note
         .map(|note| units::time(note.note().time_ms / 1000));

@@ -18,29 +18,38 @@ const CHUNK: u64 = 256;
 const MOST_LEAVES: u64 = 16 * CHUNK;
 
 impl Core {
-    /// A page of the log. None: something must be fetched first, or the floor cannot be read.
+    /// A page of the log. It is shorter if not all that it needs is here at once. None: something must be fetched first,
+    /// or the floor cannot be read.
     pub(super) fn history(
         &mut self,
         before: Option<u64>,
         most: u32,
         outs: &mut Vec<Out>,
     ) -> Option<Answer> {
+        // There may never be room for all that a page needs, but for what an entry of it needs, there is.
+        let mut longest = History::default();
+        let some = |page: History| (!page.entries.is_empty()).then_some(Answer::History(page));
         for _ in 0..MAX_ROUNDS {
             let mut missing = Missing::default();
-            match self.page(before, most.clamp(1, MAX_LOGGED), &mut missing) {
+            let page = match self.page(before, most.clamp(1, MAX_LOGGED), &mut missing) {
                 Ok(page) if missing == Missing::default() => return Some(Answer::History(page)),
-                Ok(_) => {}
+                Ok(page) => page,
                 Err(error) => {
                     tracing::error!(%error, "the log cannot be read");
                     return None;
                 }
+            };
+            if page.entries.len() > longest.entries.len() {
+                longest = page;
             }
             if !self.look(&missing, outs).unwrap_or(false) {
-                return None;
+                return some(longest);
             }
         }
-        outs.push(Out::Again);
-        None
+        if longest.entries.is_empty() {
+            outs.push(Out::Again);
+        }
+        some(longest)
     }
 
     /// The root of a prefix of the log.
@@ -55,6 +64,7 @@ impl Core {
         })
     }
 
+    /// The entries before the first one that misses something.
     fn page(
         &self,
         before: Option<u64>,
@@ -65,14 +75,15 @@ impl Core {
         let mut at = before.unwrap_or(size).min(size);
         let end = at.saturating_sub(MOST_LEAVES);
         let mut page = History::default();
-        while at > end && page.entries.len() < most as usize {
+        let mut left = most;
+        while at > end && left > 0 {
             let leaves = self.disk.range(at.saturating_sub(CHUNK).max(end), at)?;
             if leaves.is_empty() {
                 // A device that began with a checkpoint does not have what lies before.
                 return Ok(page);
             }
             for (position, leaf) in leaves.into_iter().rev() {
-                if page.entries.len() >= most as usize {
+                if left == 0 {
                     break;
                 }
                 at = position;
@@ -80,13 +91,18 @@ impl Core {
                 if entry.signed().entry().is_resume() {
                     continue;
                 }
+                left = left.saturating_sub(1);
                 match logged(&self.engine, position, &entry) {
-                    Ok(logged) => page.entries.push(logged),
-                    Err(more) => missing.add(more),
+                    Ok(logged) if page.next.is_none() => page.entries.push(logged),
+                    Ok(_) => {}
+                    Err(more) => {
+                        page.next.get_or_insert(position.saturating_add(1));
+                        missing.add(more);
+                    }
                 }
             }
         }
-        page.next = Some(at).filter(|at| *at > 0);
+        page.next = page.next.or(Some(at).filter(|at| *at > 0));
         Ok(page)
     }
 }

@@ -66,6 +66,8 @@ struct Bare {
     line: Arc<dyn Line>,
     deliveries: Box<dyn Deliveries>,
     answered: Vec<u64>,
+    /// The last answer.
+    answer: Option<Answer>,
     /// The engine wants to go on.
     again: bool,
 }
@@ -85,6 +87,7 @@ impl Bare {
             line,
             deliveries,
             answered: Vec::new(),
+            answer: None,
             again: false,
         };
         bare.step(Input::Connected);
@@ -95,7 +98,10 @@ impl Bare {
         for out in self.core.step(input) {
             match out {
                 Out::Send(request) => self.line.send(request).unwrap(),
-                Out::Answer { ticket, .. } => self.answered.push(ticket),
+                Out::Answer { ticket, answer, .. } => {
+                    self.answered.push(ticket);
+                    self.answer = Some(answer);
+                }
                 Out::Again => self.again = true,
                 _ => {}
             }
@@ -142,4 +148,60 @@ async fn long_search_of_the_floor_takes_several_steps() {
             .await;
         assert_eq!(bare.answered, [ticket]);
     }
+}
+
+/// There is no room for the bodies of all entries of a page.
+#[tokio::test]
+async fn page_of_the_log_ends_where_there_is_no_more_room() {
+    let lab = Lab::new();
+    let one = lab.client(1);
+    one.running(soon()).await.unwrap();
+    done(one.call(create(&one, "shared", "0"), soon()).await);
+    for number in 1..30 {
+        super::tidy::write(&one, "shared", &number.to_string()).await;
+    }
+    one.close(soon()).await.unwrap();
+    let mut bare = Bare::of(&lab, 1).await;
+    bare.run_until("running", |bare| bare.core.engine().is_running())
+        .await;
+    let mut next = Some(u64::MAX);
+    let mut positions = Vec::new();
+    for ticket in 0.. {
+        let Some(before) = next else { break };
+        let (before, most) = (Some(before), 64);
+        bare.step(Input::Look(ticket, Call::History { before, most }));
+        bare.run_until("answered", |bare| !bare.answered.is_empty())
+            .await;
+        assert_eq!(std::mem::take(&mut bare.answered), [ticket]);
+        let Some(Answer::History(page)) = bare.answer.take() else {
+            panic!("no page");
+        };
+        next = page.next;
+        positions.extend(page.entries.iter().map(|logged| logged.at));
+    }
+    assert!(positions.is_sorted_by(|newer, older| newer > older));
+    assert_eq!(positions.len(), 30);
+}
+
+/// An older question, which waits for the server, has what room there is.
+#[tokio::test]
+async fn page_of_the_log_takes_several_steps() {
+    let lab = Lab::new();
+    let two = second_writer(&lab, &Arc::default()).await;
+    let theirs = Call::Lookup {
+        place: place(&two, "theirs19"),
+        follow: true,
+    };
+    two.close(soon()).await.unwrap();
+    let mut bare = Bare::of(&lab, 2).await;
+    bare.run_until("running", |bare| bare.core.engine().is_running())
+        .await;
+    bare.step(Input::Look(1, theirs));
+    let (before, most) = (None, 1);
+    bare.step(Input::Look(2, Call::History { before, most }));
+    bare.run_until("interrupted", |bare| bare.again).await;
+    assert_eq!(bare.answered, []);
+    bare.run_until("answered", |bare| !bare.answered.is_empty())
+        .await;
+    assert_eq!(bare.answered, [2]);
 }

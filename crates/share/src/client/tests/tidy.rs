@@ -39,7 +39,7 @@ pub(super) async fn forgets(client: &Client, most: u64) {
     }
 }
 
-async fn write(client: &Client, path: &str, content: &str) {
+pub(super) async fn write(client: &Client, path: &str, content: &str) {
     let call = Call::SetContent {
         file: crate::files::Which::Place(place(client, path)),
         content: inode(content).content,
