@@ -76,6 +76,7 @@ pub struct Liar<R> {
     place: String,
     lie: Mutex<Lie>,
     asked: AtomicUsize,
+    prepared: Mutex<Vec<u64>>,
     seen: Mutex<Vec<Record>>,
 }
 
@@ -87,6 +88,7 @@ impl<R: Replica> Liar<R> {
             honest,
             lie: Mutex::new(lie),
             asked: AtomicUsize::new(0),
+            prepared: Mutex::default(),
             seen: Mutex::default(),
         }
     }
@@ -94,6 +96,14 @@ impl<R: Replica> Liar<R> {
     /// Changes the lie.
     pub fn tell(&self, lie: Lie) {
         *self.lie.lock().unwrap_or_else(|e| e.into_inner()) = lie;
+    }
+
+    /// The bounds of what it was to get ready with, in order.
+    pub fn prepared(&self) -> Vec<u64> {
+        self.prepared
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .clone()
     }
 
     /// Requests for blocks so far.
@@ -153,6 +163,12 @@ impl<R: Replica> Liar<R> {
 impl<R: Replica> BlockStore for Liar<R> {
     fn place(&self) -> &str {
         &self.place
+    }
+
+    fn prepare(&self, most_bytes: u64) -> BoxFuture<'_, ()> {
+        let mut prepared = self.prepared.lock().unwrap_or_else(|e| e.into_inner());
+        prepared.push(most_bytes);
+        Box::pin(std::future::ready(()))
     }
 
     fn get_many<'a>(

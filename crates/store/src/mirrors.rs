@@ -413,6 +413,14 @@ impl Mirrors {
         }
     }
 
+    /// Has the mirror that is asked first get ready for a reader of a whole tree ([`crate::BlockStore::prepare`]).
+    pub async fn prepare(&self, most_bytes: u64) {
+        let order = self.order(Instant::now());
+        if let Some(first) = order.turns.front() {
+            first.replica.prepare(most_bytes).await;
+        }
+    }
+
     /// Decides which mirrors are asked, and in what order.
     fn order(&self, now: Instant) -> Order {
         let mut ready = Vec::with_capacity(self.mirrors.len());

@@ -45,6 +45,12 @@ pub trait BlockStore: Send + Sync + 'static {
         self.get_many(want, around)
     }
 
+    /// Gets what the place needs to find many blocks, at most `most_bytes` of it: somebody is going to read a whole tree.
+    /// Nothing waits for it. An error is not told; whoever asks for blocks gets it.
+    fn prepare(&self, _most_bytes: u64) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Returns the block if that needs no wait for a network, a disk or a runtime.
     fn try_cached(&self, _handle: &Handle) -> Option<Frame> {
         None

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 use trust::array::Child;
 use trust::inode::{Content, Entry, FileContent, Inode, Xattrs};
 use trust::map::{Interval, Item, MapRoot, Node};
@@ -27,6 +28,9 @@ pub use selection::Selection;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Fetched before the reader comes to it, bytes, if the cache has room for it.
 const MOST_AHEAD_BYTES: u64 = 64 << 20;
+
+/// What a place fetches to find blocks for somebody who reads a part of a tree, or names, at most, bytes.
+const SMALL_INDEX_BYTES: u64 = 8 << 20;
 
 /// What a reader of a tree is going to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +57,9 @@ struct Work {
     /// Of this only, if it is given.
     selection: Option<Selection>,
     plan: Mutex<Plan>,
+    is_prepared: AtomicBool,
     has_ended: AtomicBool,
+    ended: Notify,
 }
 
 impl Ahead {
@@ -92,8 +98,19 @@ impl Ahead {
             reads,
             selection,
             plan: Mutex::new(Plan::new(MOST_AHEAD_BYTES.min(cache_bytes / 4))),
+            is_prepared: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            ended: Notify::new(),
         });
+        let is_part = reads == Reads::Directory || work.selection.is_some();
+        if !is_part {
+            let is_whole = reads == Reads::Everything && path.is_empty();
+            work.prepare(if is_whole {
+                u64::MAX
+            } else {
+                SMALL_INDEX_BYTES
+            });
+        }
         work.add(&Place::of_path(path), top);
         work.go_on();
         Ahead { work }
@@ -112,7 +129,9 @@ impl Ahead {
             reads: Reads::Names,
             selection: None,
             plan: Mutex::new(plan),
+            is_prepared: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            ended: Notify::new(),
         };
         Ahead {
             work: Arc::new(work),
@@ -135,6 +154,7 @@ impl Ahead {
     /// The reader seems to read everything: what is known is fetched.
     pub(crate) fn open(&self) {
         self.work.plan().open();
+        self.work.prepare(SMALL_INDEX_BYTES);
         self.work.go_on();
     }
 
@@ -157,6 +177,7 @@ impl Ahead {
 impl Drop for Ahead {
     fn drop(&mut self) {
         self.work.has_ended.store(true, Ordering::Relaxed);
+        self.work.ended.notify_one();
     }
 }
 
@@ -210,6 +231,20 @@ impl Work {
         {
             plan.add(Wanted::Content(place.clone(), 0, root.top()));
         }
+    }
+
+    /// Has the mirrors get what they need to find many blocks, at most so many bytes of it; once.
+    fn prepare(self: &Arc<Self>, most_bytes: u64) {
+        if self.is_prepared.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let work = Arc::clone(self);
+        self.spawner.spawn(async move {
+            tokio::select! {
+                () = work.blocks.mirrors().prepare(most_bytes) => {}
+                () = work.ended.notified() => {}
+            }
+        });
     }
 
     /// Starts the requests for which there is room.

@@ -152,6 +152,26 @@ async fn whole_tree_is_listed_in_few_round_trips() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn replica_prepares_for_who_reads_a_whole_tree_and_for_nobody_else() {
+    const SOME: u64 = 8 << 20;
+    for (reads, expected) in [
+        (Reads::Directory, vec![]),
+        (Reads::Names, vec![SOME]),
+        (Reads::Everything, vec![u64::MAX]),
+    ] {
+        let opened = Opened::far().await;
+        opened.walk(reads).await;
+        assert_eq!(opened.liar.prepared(), expected, "{reads:?}");
+    }
+    let mounted = Opened::far().await;
+    mounted.list(2).await;
+    settle().await;
+    assert_eq!(mounted.liar.prepared(), [0; 0]);
+    mounted.list(usize::MAX).await;
+    assert_eq!(mounted.liar.prepared(), [SOME]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn whole_tree_is_extracted_and_verified_in_few_round_trips() {
     let opened = Opened::far().await;
     let began = Instant::now();

@@ -74,6 +74,32 @@ impl View {
         })
     }
 
+    /// Fetches the tables that are not known.
+    async fn tables(&self, web: &Web) -> Result<(), Fault> {
+        let unknown = |run: &&Arc<Run>| run.known_table().is_none();
+        let new: Vec<_> = self.runs.iter().filter(unknown).collect();
+        if !new.is_empty() {
+            web.begin_wave();
+            try_join_all(new.iter().map(|run| run.table(web, &self.base))).await?;
+        }
+        Ok(())
+    }
+
+    /// Fetches the pages of all runs that are kept, if they are together at most `most_bytes` and come quickly.
+    pub(super) async fn prepare(&self, web: &Web, most_bytes: u64) -> Result<(), Fault> {
+        let kept = self.runs.iter().filter(|run| run.keeps_all());
+        if kept.clone().map(|run| run.behind).sum::<u64>() > most_bytes {
+            return Ok(());
+        }
+        self.tables(web).await?;
+        for run in kept {
+            if !run.fetch_all(web, &self.base).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// The location of each handle, in order; `None` for those that the repository does not have.
     pub(super) async fn locate(
         &self,
@@ -81,15 +107,7 @@ impl View {
         pages: &Pages,
         handles: &[Handle],
     ) -> Result<Vec<Option<Location>>, Fault> {
-        let new: Vec<_> = self
-            .runs
-            .iter()
-            .filter(|r| r.known_table().is_none())
-            .collect();
-        if !new.is_empty() {
-            web.begin_wave();
-            try_join_all(new.iter().map(|run| run.table(web, &self.base))).await?;
-        }
+        self.tables(web).await?;
         let mut held: HashMap<(usize, usize), Bytes> = HashMap::new();
         let mut found = Vec::with_capacity(handles.len());
         let mut missing: BTreeSet<(usize, usize)> = BTreeSet::new();

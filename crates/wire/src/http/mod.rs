@@ -314,6 +314,21 @@ impl BlockStore for HttpStore {
             got.map_err(|fault| self.error(fault))
         })
     }
+
+    /// The pages of the index.
+    fn prepare(&self, most_bytes: u64) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Ok(view) = self.view().await
+                && let Err(fault) = view.prepare(&self.web, most_bytes).await
+            {
+                tracing::debug!(
+                    place = self.place,
+                    ?fault,
+                    "the index was not fetched ahead"
+                );
+            }
+        })
+    }
 }
 
 impl Objects for HttpStore {

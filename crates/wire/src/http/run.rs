@@ -6,10 +6,12 @@
 //! not the run. Every page is checked against the table, as in `store::index::table`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::future::{join, try_join_all};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::head::RunName;
@@ -19,7 +21,7 @@ use store::names::FileId;
 use tokio::sync::OnceCell;
 use trust::Reject;
 
-use super::web::{Fault, Got, Web};
+use super::web::{FAST_PIECE, FIRST_PIECES, Fault, Got, Web};
 use super::{HttpAddress, bad_index};
 
 /// Pages that were fetched one by one.
@@ -182,6 +184,24 @@ impl Run {
         let pages = self.behind / PAGE_BYTES as u64;
         let left = pages.saturating_sub((piece * PIECE_PAGES) as u64);
         left.min(PIECE_PAGES as u64) as usize
+    }
+
+    /// Fetches all pages, some pieces at a time. False: it stopped, because they come slowly, and what a walk asks for is
+    /// to come first.
+    pub(super) async fn fetch_all(&self, web: &Web, base: &HttpAddress) -> Result<bool, Fault> {
+        let is_slow = AtomicBool::new(false);
+        let fetch = async |at| {
+            if !is_slow.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                self.fetch_piece(web, base, at).await?;
+                is_slow.fetch_or(began.elapsed() >= FAST_PIECE, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let pieces = stream::iter(0..self.pieces.len()).map(fetch);
+        let fetching = pieces.buffer_unordered(FIRST_PIECES);
+        fetching.try_collect::<()>().await?;
+        Ok(!is_slow.into_inner())
     }
 
     /// Fetches a piece, once for all callers that wait.

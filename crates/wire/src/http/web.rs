@@ -28,9 +28,9 @@ const MAX_RESERVE_BYTES: u64 = 4 << 20;
 /// Slowest server that the reader waits for, over all requests under way.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 /// Pieces of the index under way at first. They are longer than other answers, and a slow line must not be full of them.
-const FIRST_PIECES: usize = 4;
+pub(super) const FIRST_PIECES: usize = 4;
 /// When a piece takes less than this, one more may be under way.
-const FAST_PIECE: Duration = Duration::from_secs(1);
+pub(super) const FAST_PIECE: Duration = Duration::from_secs(1);
 /// Pauses between the attempts at one request, if the server names none.
 const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 /// Longest wait inside a request; when the server asks for more, the request fails at once.

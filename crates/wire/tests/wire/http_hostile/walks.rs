@@ -116,6 +116,49 @@ async fn a_walk_that_gives_up_keeps_the_pieces_that_came() {
 }
 
 #[tokio::test]
+async fn who_prepares_for_a_walk_fetches_the_index_once_and_the_walk_nothing_of_it() {
+    let world = world_of(RECORDS, 30, |_| Act::Honest).await;
+    world.store.prepare(PIECE_BYTES as u64).await;
+    assert_eq!(world.requests("/index/"), 0, "it is longer");
+    world.store.prepare(u64::MAX).await;
+    // The table, and the pieces.
+    assert_eq!(world.requests("/index/"), PIECES + 1);
+    world.store.get_many(&[world.handle(5)], 0).await.unwrap();
+    world.store.get_many(&many(&world, 0), 0).await.unwrap();
+    world.store.prepare(u64::MAX).await;
+    assert_eq!(world.requests("/index/"), PIECES + 1);
+}
+
+#[tokio::test]
+async fn an_index_that_comes_slowly_or_wrong_is_not_fetched_ahead() {
+    let slow = world_of(RECORDS, 30, |a| {
+        if is_piece(a) {
+            std::thread::sleep(Duration::from_millis(1100));
+        }
+        Act::Honest
+    })
+    .await;
+    slow.store.prepare(u64::MAX).await;
+    // The table, and the pieces that were under way together.
+    assert!(
+        slow.requests("/index/") <= 5,
+        "{}",
+        slow.requests("/index/")
+    );
+    let wrong = world_of(RECORDS, 30, |a| match is_piece(a) {
+        true => {
+            let length = format!("Content-Length: {}\r\n", a.body.len());
+            Act::Send(a.partial(&length, &vec![7; a.body.len()]))
+        }
+        false => Act::Honest,
+    })
+    .await;
+    wrong.store.prepare(u64::MAX).await;
+    let got = wrong.store.get_many(&[wrong.handle(5)], 0).await;
+    assert_eq!(got.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_server_that_sends_the_whole_index_instead_of_pieces_is_unusable() {
     let world = world_of(RECORDS, 30, |a| match is_piece(a) {
         true => Act::Send(ok("", &vec![0; 3 << 20])),
