@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::share::home::Home;
-use reader::ReadError;
+use reader::{ReadError, Reads};
 use store::Replica;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -65,15 +65,15 @@ impl Session {
         reading: &Reading,
         output: &mut Output,
     ) -> Outcome<Arc<Volume>> {
-        self.open_toward(config, reading, &[], output)
+        self.open_toward(config, reading, (&[], None), output)
     }
 
-    /// Like [`Session::open`], for a command that reads `path` next.
+    /// Like [`Session::open`], for a command that reads `path` next, and of it and below it what `reads` says.
     pub fn open_toward(
         &self,
         config: &Config,
         reading: &Reading,
-        path: &[u8],
+        (path, reads): (&[u8], Option<Reads>),
         output: &mut Output,
     ) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;
@@ -89,6 +89,7 @@ impl Session {
             deadline: self.deadline,
             freshness: self.freshness,
             toward: (!path.is_empty()).then(|| path.to_vec()),
+            reads,
             ..VolumeOptions::default()
         };
         let volume = self.run(async {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use reader::Reads;
 use state::Clock;
 use store::cache::DiskCache;
 use trust::judge::Freshness;
@@ -22,6 +23,9 @@ pub struct VolumeOptions {
     /// The path that is read first, `/` between its names. Far replicas may send its blocks together
     /// with the head. Only a hint.
     pub toward: Option<Vec<u8>>,
+    /// What is read of it and below it, if that is known. Replicas that need an index to find blocks fetch it beside the
+    /// first blocks. Only a hint.
+    pub reads: Option<Reads>,
     /// Cache on this machine's disk of blocks that were fetched before.
     pub disk_cache: Option<Arc<DiskCache>>,
     /// The clock by which expiry is judged.
@@ -36,6 +40,7 @@ impl Default for VolumeOptions {
             deadline: Duration::from_secs(30),
             freshness: Freshness::Strict,
             toward: None,
+            reads: None,
             disk_cache: None,
             clock: Clock::system(),
         }

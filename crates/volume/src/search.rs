@@ -89,6 +89,9 @@ impl Search<'_> {
         current: Option<CurrentVersion<'_>>,
         deadline: Instant,
     ) -> Result<Candidate, VolumeError> {
+        if current.is_none() {
+            self.prepare();
+        }
         let (mut errors, mut incomplete) = (Vec::new(), None);
         let same_record =
             |a: &VerifiedHead, b: &VerifiedHead| a.offer.record_hash == b.offer.record_hash;
@@ -177,6 +180,16 @@ impl Search<'_> {
                     tracing::warn!(%replica, version, %error, "announces a version that cannot be fetched");
                 }
             }
+        }
+    }
+
+    /// Has the mirrors get ready for a reader of a whole tree, beside what comes now.
+    fn prepare(&self) {
+        let path = self.round.toward.unwrap_or_default();
+        let most_bytes = self.options.reads.and_then(|reads| reads.index_bytes(path));
+        if let Some(most_bytes) = most_bytes {
+            let mirrors = Arc::clone(self.round.mirrors);
+            tokio::spawn(async move { mirrors.prepare(most_bytes).await });
         }
     }
 

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use reader::Reads;
 use serde_json::{Map, json};
 use volume::extract::{self, ExtractOptions, Extracted};
 use volume::verify::Tally;
@@ -25,7 +26,8 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
     }
     args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
-    let volume = session.open(config, &args.reading, output)?;
+    let toward = (&[][..], Some(Reads::Everything));
+    let volume = session.open_toward(config, &args.reading, toward, output)?;
     let options = ExtractOptions {
         owner: args.owner,
         skip_special: args.skip_special,

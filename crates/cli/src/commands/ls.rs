@@ -32,9 +32,15 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
     args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, &path, output)?;
+    let reads = match args.recursive {
+        true => Reads::Names,
+        false => Reads::Directory,
+    };
+    let toward = (&*path, Some(reads));
+    let volume = session.open_toward(config, &args.reading, toward, output)?;
     let mut listing = Listing {
         volume: &volume,
+        reads,
         lines: Lines {
             args,
             output,
@@ -85,6 +91,7 @@ fn shared(args: &Ls, home: Home, config: &Config, output: &mut Output) -> Outcom
 
 struct Listing<'a> {
     volume: &'a Volume,
+    reads: Reads,
     lines: Lines<'a>,
 }
 
@@ -101,11 +108,7 @@ impl Listing<'_> {
             return self.lines.show(&path, &path, top);
         }
         let is_recursive = self.lines.args.recursive;
-        let reads = match is_recursive {
-            true => Reads::Names,
-            false => Reads::Directory,
-        };
-        let mut walk = walk::Walk::new(snapshot, path.into(), top.clone(), reads);
+        let mut walk = walk::Walk::new(snapshot, path.into(), top.clone(), self.reads);
         let how = || Fetch::Until(self.volume.deadline());
         while let Some(step) = walk.next(how).await.map_err(|unlisted| unlisted.why)? {
             let walk::Step::Entry { path, name, inode } = step else {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use reader::Reads;
 use serde_json::json;
 use store::cache::DiskCache;
 use volume::verify::{Report, Tally};
@@ -28,7 +29,8 @@ pub fn run(args: &Prefetch, config: &Config, output: &mut Output) -> Outcome<Don
     }
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, &path, output)?;
+    let toward = (&*path, Some(Reads::Everything));
+    let volume = session.open_toward(config, &args.reading, toward, output)?;
     let snapshot = volume.current()?;
     let disk = disk_of(&snapshot)?;
     disk.wait_for_the_disk();

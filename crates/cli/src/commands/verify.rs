@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use reader::Reads;
 use serde_json::json;
 use volume::verify::{Report, Tally};
 
@@ -24,7 +25,8 @@ pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done>
     args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, &path, output)?;
+    let toward = (&*path, Some(Reads::Everything));
+    let volume = session.open_toward(config, &args.reading, toward, output)?;
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "verifying");
     let snapshot = volume.current()?;

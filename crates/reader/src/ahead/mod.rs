@@ -43,6 +43,18 @@ pub enum Reads {
     Everything,
 }
 
+impl Reads {
+    /// How much a place may fetch to find the blocks that are read below `path`, at most, bytes
+    /// ([`store::BlockStore::prepare`]); `None` if they are few.
+    pub fn index_bytes(self, path: &[u8]) -> Option<u64> {
+        match self {
+            Reads::Directory => None,
+            Reads::Everything if path.is_empty() => Some(u64::MAX),
+            Reads::Names | Reads::Everything => Some(SMALL_INDEX_BYTES),
+        }
+    }
+}
+
 /// Blocks that are fetched before a depth-first reader comes to them. Ends when it is dropped.
 #[derive(Debug)]
 pub struct Ahead {
@@ -102,14 +114,10 @@ impl Ahead {
             has_ended: AtomicBool::new(false),
             ended: Notify::new(),
         });
-        let is_part = reads == Reads::Directory || work.selection.is_some();
-        if !is_part {
-            let is_whole = reads == Reads::Everything && path.is_empty();
-            work.prepare(if is_whole {
-                u64::MAX
-            } else {
-                SMALL_INDEX_BYTES
-            });
+        if work.selection.is_none()
+            && let Some(most_bytes) = reads.index_bytes(path)
+        {
+            work.prepare(most_bytes);
         }
         work.add(&Place::of_path(path), top);
         work.go_on();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use reader::{ReadError, Reads};
 use sim::liar::{Liar, Lie};
+use store::Replica;
 use store::memory::MemoryStore;
 use tokio::time::Instant;
 use trust::change::Change;
@@ -169,6 +170,30 @@ async fn replica_prepares_for_who_reads_a_whole_tree_and_for_nobody_else() {
     assert_eq!(mounted.liar.prepared(), [0; 0]);
     mounted.list(usize::MAX).await;
     assert_eq!(mounted.liar.prepared(), [SOME]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_prepares_while_the_volume_is_opened() {
+    for (reads, expected) in [
+        (None, vec![]),
+        (Some(Reads::Directory), vec![]),
+        (Some(Reads::Names), vec![8 << 20]),
+        (Some(Reads::Everything), vec![u64::MAX]),
+    ] {
+        let world = world();
+        let liar = world.liar(Lie::None);
+        let options = VolumeOptions {
+            reads,
+            ..world.options()
+        };
+        let replicas: Vec<Arc<dyn Replica>> = vec![liar.clone()];
+        let volume = Volume::open(world.model.id(), replicas, options).await;
+        settle().await;
+        assert_eq!(liar.prepared(), expected, "{reads:?}");
+        volume.unwrap().refresh().await.unwrap();
+        settle().await;
+        assert_eq!(liar.prepared(), expected, "{reads:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,16 +9,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use reqwest::header::HeaderMap;
 use store::head::Head;
 use store::index::Location;
 use store::index::table::behind_pages;
 use trust::Handle;
 
-use super::HttpAddress;
 use super::run::{Pages, Run, WALK_BLOCKS, broken};
 use super::web::{Fault, Web};
+use super::{HttpAddress, join};
 
 /// Most bytes of the tables of one head's runs: about 190 million blocks.
 pub const MAX_TABLE_BYTES: u64 = 64 << 20;
@@ -85,19 +85,29 @@ impl View {
         Ok(())
     }
 
-    /// Fetches the pages of all runs that are kept, if they are together at most `most_bytes` and come quickly.
+    /// Fetches the pages of all runs that are kept, if they are together at most `most_bytes` and come quickly. Asks beside it
+    /// whether the server sends several parts in one answer.
     pub(super) async fn prepare(&self, web: &Web, most_bytes: u64) -> Result<(), Fault> {
         let kept = self.runs.iter().filter(|run| run.keeps_all());
         if kept.clone().map(|run| run.behind).sum::<u64>() > most_bytes {
             return Ok(());
         }
-        self.tables(web).await?;
-        for run in kept {
-            if !run.fetch_all(web, &self.base).await? {
-                break;
+        let asks = async {
+            if let Some(run) = self.runs.first() {
+                let url = join(&self.base, &run.name.id.index())?;
+                web.sends_parts(&url).await;
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        let fetches = async {
+            for run in kept {
+                if !run.fetch_all(web, &self.base).await? {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        try_join(asks, fetches).await.map(drop)
     }
 
     /// The location of each handle, in order; `None` for those that the repository does not have.
@@ -191,7 +201,7 @@ impl View {
             if numbers.is_empty() {
                 return Ok(Vec::new());
             }
-            let fetched = run.fetch(web, &self.base, (&numbers, is_walk)).await?;
+            let fetched = run.fetch(web, &self.base, (numbers, is_walk)).await?;
             Ok::<_, Fault>(
                 fetched
                     .into_iter()

@@ -6,22 +6,23 @@
 //! not the run. Every page is checked against the table, as in `store::index::table`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{join, try_join_all};
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::future::{join, try_join, try_join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::head::RunName;
 use store::index::PAGE_BYTES;
 use store::index::table::{Broken, Table};
 use store::names::FileId;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::timeout;
 use trust::Reject;
 
-use super::web::{FAST_PIECE, FIRST_PIECES, Fault, Got, Web};
+use super::web::{Fault, Got, Web};
 use super::{HttpAddress, bad_index};
 
 /// Pages that were fetched one by one.
@@ -49,6 +50,12 @@ const NEAR_PAGES: usize = 4;
 pub(super) const PIECE_PAGES: usize = 64;
 /// Parts of the index of at least this length are counted as pieces, bytes.
 const LONG_BYTES: u64 = 64 << 10;
+/// Pieces that a call for all of them has under way at first, and at most. Each that comes makes room for one more. They are
+/// the first that a reader asks for, and connections begin slowly.
+const AHEAD_PIECES: usize = 8;
+const MOST_AHEAD_PIECES: usize = 16;
+/// How long such a piece may take: not on a line of 4 Mbit/s or less.
+const QUICK: Duration = Duration::from_secs(4);
 /// A call that wants at least this many blocks is part of a walk.
 pub(super) const WALK_BLOCKS: usize = 64;
 /// A walk fetches a piece whole when it wants one of so many of its pages at a time,
@@ -66,6 +73,8 @@ pub(super) struct Run {
     pieces: Vec<Piece>,
     /// How many pages were fetched one by one.
     wanted: AtomicUsize,
+    /// How many calls fetch all pieces now, and get them quickly.
+    coming: watch::Sender<usize>,
 }
 
 /// Consecutive pages that are fetched together.
@@ -90,7 +99,13 @@ impl Run {
             table: OnceCell::new(),
             pieces: (0..pieces).map(|_| Piece::default()).collect(),
             wanted: AtomicUsize::new(0),
+            coming: watch::Sender::new(0),
         }
+    }
+
+    /// Whether it is fetched whole in one request.
+    fn is_small(&self) -> bool {
+        self.name.len_bytes <= SMALL_RUN_BYTES
     }
 
     /// Whether there is memory for all pages.
@@ -106,13 +121,12 @@ impl Run {
     /// Fetches the table; a small run is fetched whole.
     pub(super) async fn table(&self, web: &Web, base: &HttpAddress) -> Result<&Table, Fault> {
         let load = || async {
-            let small = self.name.len_bytes <= SMALL_RUN_BYTES;
-            let from = if small { 0 } else { self.behind };
+            let from = if self.is_small() { 0 } else { self.behind };
             let bytes = self.read(web, base, from, self.name.len_bytes).await?;
             let split = (self.behind - from) as usize;
             let table = bytes.get(split..).unwrap_or_default();
             let table = Table::parse(&self.name, table).map_err(broken)?;
-            if small {
+            if self.is_small() {
                 let pages = bytes.slice(..split.min(bytes.len()));
                 check_pages(&table, 0, &pages)?;
                 if let [piece] = &*self.pieces {
@@ -134,18 +148,23 @@ impl Run {
         pages.get(&(self.name.id, number))
     }
 
-    /// Fetches pages with these numbers, which are in order, for a walk or for another reader. Pages that came in pieces are in memory now; gives the
-    /// others.
+    /// Fetches pages with these numbers, which are in order, for a walk or for another reader. Pages that came in pieces are
+    /// in memory now; gives the others.
     pub(super) async fn fetch(
         &self,
         web: &Web,
         base: &HttpAddress,
-        (numbers, is_walk): (&[usize], bool),
+        (mut numbers, is_walk): (Vec<usize>, bool),
     ) -> Result<Vec<(usize, Bytes)>, Fault> {
-        let (pieces, single) = self.choose(numbers, is_walk);
+        if is_walk || numbers.len() > SEVERAL_PAGES {
+            self.come().await;
+            let has_come = |at: usize| self.pieces.get(at).is_some_and(|p| p.pages.initialized());
+            numbers.retain(|number| !has_come(number / PIECE_PAGES));
+        }
+        let (pieces, single) = self.choose(&numbers, is_walk);
         let pieces = pieces
             .into_iter()
-            .map(|piece| self.fetch_piece(web, base, piece));
+            .map(|piece| self.fetch_piece(web, base, (piece, false)));
         let spans = spans(&single)
             .into_iter()
             .map(|span| self.fetch_span(web, base, span));
@@ -186,26 +205,44 @@ impl Run {
         left.min(PIECE_PAGES as u64) as usize
     }
 
-    /// Fetches all pages, some pieces at a time. False: it stopped, because they come slowly, and what a walk asks for is
-    /// to come first.
+    /// Fetches the table and all pages, some pieces at a time. False: it stopped, because they come slowly, and what a walk
+    /// asks for is to come first.
     pub(super) async fn fetch_all(&self, web: &Web, base: &HttpAddress) -> Result<bool, Fault> {
-        let is_slow = AtomicBool::new(false);
-        let fetch = async |at| {
-            if !is_slow.load(Ordering::Relaxed) {
-                let began = Instant::now();
-                self.fetch_piece(web, base, at).await?;
-                is_slow.fetch_or(began.elapsed() >= FAST_PIECE, Ordering::Relaxed);
+        if self.is_small() {
+            return self.table(web, base).await.map(|_| true);
+        }
+        let _coming = Coming::begin(&self.coming);
+        let fetch = |at| timeout(QUICK, self.fetch_piece(web, base, (at, true)));
+        let mut pieces = 0..self.pieces.len();
+        let first = pieces.by_ref().take(AHEAD_PIECES);
+        let mut under_way: FuturesUnordered<_> = first.map(fetch).collect();
+        while let Some(piece) = under_way.next().await {
+            let Ok(came) = piece else {
+                return Ok(false);
+            };
+            came?;
+            if under_way.len() < MOST_AHEAD_PIECES {
+                under_way.extend(pieces.by_ref().take(2).map(fetch));
             }
-            Ok(())
-        };
-        let pieces = stream::iter(0..self.pieces.len()).map(fetch);
-        let fetching = pieces.buffer_unordered(FIRST_PIECES);
-        fetching.try_collect::<()>().await?;
-        Ok(!is_slow.into_inner())
+        }
+        Ok(true)
     }
 
-    /// Fetches a piece, once for all callers that wait.
-    async fn fetch_piece(&self, web: &Web, base: &HttpAddress, at: usize) -> Result<(), Fault> {
+    /// Waits while all pieces come quickly: what a call wants is among them, and asking for it by itself takes the turns of
+    /// others.
+    async fn come(&self) {
+        let mut coming = self.coming.subscribe();
+        let ended = coming.wait_for(|calls| *calls == 0);
+        let _ = timeout(QUICK, ended).await;
+    }
+
+    /// Fetches a piece, once for all callers that wait; before anybody asks for it, or without the table, if `is_ahead`.
+    async fn fetch_piece(
+        &self,
+        web: &Web,
+        base: &HttpAddress,
+        (at, is_ahead): (usize, bool),
+    ) -> Result<(), Fault> {
         let Some(piece) = self.pieces.get(at) else {
             return Ok(());
         };
@@ -213,8 +250,13 @@ impl Run {
             let first = at * PIECE_PAGES;
             let from = (first * PAGE_BYTES) as u64;
             let to = (from + (PIECE_PAGES * PAGE_BYTES) as u64).min(self.behind);
-            let bytes = self.read(web, base, from, to).await?;
-            let table = self.table.get().ok_or_else(|| broken("no table"))?;
+            let read = async {
+                match is_ahead {
+                    true => self.read(web, base, from, to).await,
+                    false => self.read_in_turn(web, base, from, to).await,
+                }
+            };
+            let (bytes, table) = try_join(read, self.table(web, base)).await?;
             check_pages(table, first, &bytes)?;
             Ok(bytes)
         };
@@ -232,7 +274,8 @@ impl Run {
             return Ok(Vec::new());
         };
         let at = |number: usize| number as u64 * PAGE_BYTES as u64;
-        let bytes = self.read(web, base, at(*first), at(last + 1)).await?;
+        let (from, to) = (at(*first), at(last + 1));
+        let bytes = self.read_in_turn(web, base, from, to).await?;
         let table = self.table.get().ok_or_else(|| broken("no table"))?;
         check_pages(table, *first, &bytes)?;
         let pages = span.iter().filter_map(|number| {
@@ -244,6 +287,21 @@ impl Run {
         Ok(pages.collect())
     }
 
+    /// Reads a part of the file. Few long ones are under way at a time.
+    async fn read_in_turn(
+        &self,
+        web: &Web,
+        base: &HttpAddress,
+        from: u64,
+        to: u64,
+    ) -> Result<Bytes, Fault> {
+        let read = self.read(web, base, from, to);
+        match to.saturating_sub(from) >= LONG_BYTES {
+            true => web.in_turn(read).await,
+            false => read.await,
+        }
+    }
+
     async fn read(
         &self,
         web: &Web,
@@ -253,18 +311,31 @@ impl Run {
     ) -> Result<Bytes, Fault> {
         let file = self.name.id.index();
         let url = base.join(&file).ok_or_else(|| broken("no such name"))?;
-        let len_bytes = to.saturating_sub(from);
-        let got = match len_bytes >= LONG_BYTES {
-            true => web.piece(&url, from, len_bytes).await?,
-            false => web.range(&url, from, len_bytes).await?,
-        };
-        match got {
+        match web.range(&url, from, to.saturating_sub(from)).await? {
             Got::Body(bytes, _) if bytes.len() as u64 == to - from => Ok(bytes),
             Got::Body(..) | Got::PastEnd | Got::NoParts => {
                 Err(Fault::Gone(format!("{file} is cut short")))
             }
             Got::Missing | Got::NotModified => Err(Fault::Gone(format!("{file} is not there"))),
         }
+    }
+}
+
+/// A call that fetches all pieces. Others wait for it until it ends, or is dropped.
+struct Coming<'a> {
+    calls: &'a watch::Sender<usize>,
+}
+
+impl<'a> Coming<'a> {
+    fn begin(calls: &'a watch::Sender<usize>) -> Coming<'a> {
+        calls.send_modify(|calls| *calls += 1);
+        Coming { calls }
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.calls.send_modify(|calls| *calls -= 1);
     }
 }
 

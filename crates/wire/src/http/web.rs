@@ -28,9 +28,9 @@ const MAX_RESERVE_BYTES: u64 = 4 << 20;
 /// Slowest server that the reader waits for, over all requests under way.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 /// Pieces of the index under way at first. They are longer than other answers, and a slow line must not be full of them.
-pub(super) const FIRST_PIECES: usize = 4;
+const FIRST_PIECES: usize = 4;
 /// When a piece takes less than this, one more may be under way.
-pub(super) const FAST_PIECE: Duration = Duration::from_secs(1);
+const FAST_PIECE: Duration = Duration::from_secs(1);
 /// Pauses between the attempts at one request, if the server names none.
 const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 /// Longest wait inside a request; when the server asks for more, the request fails at once.
@@ -245,11 +245,14 @@ impl Web {
         }
     }
 
-    /// A long part of an index. Few are under way at a time, and more where they come quickly.
-    pub(super) async fn piece(&self, url: &Url, offset: u64, len_bytes: u64) -> Result<Got, Fault> {
+    /// Reads a long part of an index in its turn. Few are under way at a time, and more where they come quickly.
+    pub(super) async fn in_turn<T>(
+        &self,
+        read: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
         let _piece_slot = self.piece_slots.acquire().await.map_err(closed)?;
         let began = Instant::now();
-        let got = self.range(url, offset, len_bytes).await?;
+        let got = read.await?;
         let less = |growth: usize| growth.checked_sub(1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         if began.elapsed() < FAST_PIECE && self.piece_growth.fetch_update(set, fetch, less).is_ok()
