@@ -7,34 +7,42 @@
 //! requested and that the reader has not passed have a budget, and so does the list of those that wait. When that list
 //! is full, the blocks that the reader wants last are forgotten; the reader meets them again.
 
-use std::collections::{BTreeMap, HashMap};
+mod requested;
+mod waiting;
+
+use std::collections::HashMap;
 use std::time::Duration;
 
 use trust::array::{Child, Extent};
 use trust::map::ChildRef;
 use trust::{Data, Handle, InodeBlock};
 
-/// Blocks that wait, at most.
-const MAX_WAITING: usize = 1 << 16;
-/// Memory for the places of blocks that wait, at most.
-const MAX_WAITING_BYTES: usize = 16 << 20;
-/// Blocks of which it is remembered that they were requested.
+use requested::Requested;
+use waiting::{Group, Waiting};
+
+/// Blocks of which it is remembered that they were requested, and memory for their places, at most.
 const MAX_SEEN: usize = 1 << 18;
+const MAX_SEEN_BYTES: usize = 16 << 20;
 /// Bytes that are fetched before it is known whether the reader uses them.
 const FIRST_WINDOW_BYTES: u64 = 256 << 10;
 /// Blocks of one request, at most.
 const REQUEST_BLOCKS: usize = 256;
 /// Bytes of one request, at most, unless it is a single block.
 const REQUEST_BYTES: u64 = 512 << 10;
-/// Blocks that wait and are looked through for one request.
+/// Nodes of a directory that are marked as used when it is listed, at most.
 const LOOKED_THROUGH: usize = 1024;
 /// What a node counts for before it has come, bytes. Most are shorter.
 const NODE_BYTES: u64 = 4 << 10;
+/// Where content is read, what makes others known has one part in so many of the budget.
+const LEADING_SHARE: u64 = 8;
 /// Requests under way, at most.
 const MAX_REQUESTS: usize = 64;
-/// While fewer requests are under way, one may be of any size.
+/// Of those, kept for what makes others known.
+const LEADING_REQUESTS: usize = 8;
+/// While fewer requests for blocks of a kind are under way, one may be of any size.
 const FEW_REQUESTS: usize = 4;
-/// A request of so many blocks or bytes is not small.
+/// While fewer requests are under way, one need not be full, but is not small: it has so many blocks or bytes.
+const SOME_REQUESTS: usize = 16;
 const WORTH_BLOCKS: usize = 64;
 const WORTH_BYTES: u64 = 128 << 10;
 /// Bytes under way at first.
@@ -112,15 +120,6 @@ pub(super) enum Wanted {
     Content(Place, u64, Child),
 }
 
-/// What one request can bring: blocks of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Group {
-    Directories,
-    Inodes,
-    Nodes,
-    Data,
-}
-
 impl Wanted {
     fn place(&self) -> Place {
         match self {
@@ -173,35 +172,15 @@ impl Wanted {
     }
 }
 
-/// A request that could be made.
+/// A request that could be made: the first so many blocks of a kind.
 #[derive(Debug)]
-struct Draft {
+struct Draft<'a> {
     group: Group,
-    places: Vec<Place>,
+    first: &'a Place,
+    blocks: usize,
     len_bytes: u64,
-    /// There is no room for the next block.
+    /// One more block would be too much for one request.
     is_full: bool,
-}
-
-impl Draft {
-    fn new(group: Group) -> Draft {
-        Draft {
-            group,
-            places: Vec::new(),
-            len_bytes: 0,
-            is_full: false,
-        }
-    }
-
-    fn add(&mut self, place: &Place, len_bytes: u64, room: u64, may_exceed: bool) {
-        let sum = self.len_bytes.saturating_add(len_bytes);
-        let fits = sum <= room || (may_exceed && self.places.is_empty());
-        self.is_full |= !fits || self.places.len() >= REQUEST_BLOCKS;
-        if !self.is_full {
-            self.len_bytes = sum;
-            self.places.push(place.clone());
-        }
-    }
 }
 
 /// Blocks of one kind that are requested together. Must be given back by [`Plan::finished`].
@@ -237,12 +216,9 @@ enum Reader {
 #[derive(Debug)]
 pub(super) struct Plan {
     reader: Reader,
-    waiting: BTreeMap<Place, Wanted>,
-    waiting_bytes: usize,
-    /// Requested blocks that the reader has not passed, and what they count for.
-    ahead: BTreeMap<Place, u64>,
-    ahead_bytes: u64,
-    /// Budget for `ahead_bytes`.
+    waiting: Waiting,
+    ahead: Requested,
+    /// Budget for `ahead`.
     window_bytes: u64,
     most_window_bytes: u64,
     /// The blocks that were added, and for which place.
@@ -250,7 +226,8 @@ pub(super) struct Plan {
     seen_bytes: usize,
     /// The reader is here.
     at: Place,
-    requests: usize,
+    /// Requests under way, of each kind.
+    under_way: [usize; Group::ALL.len()],
     flight_bytes: u64,
     most_flight_bytes: u64,
 }
@@ -261,16 +238,14 @@ impl Plan {
     pub(super) fn new(window_bytes: u64) -> Plan {
         Plan {
             reader: Reader::Whole,
-            waiting: BTreeMap::new(),
-            waiting_bytes: 0,
-            ahead: BTreeMap::new(),
-            ahead_bytes: 0,
+            waiting: Waiting::default(),
+            ahead: Requested::default(),
             window_bytes,
             most_window_bytes: window_bytes,
             seen: HashMap::new(),
             seen_bytes: 0,
             at: Place::of_path(b""),
-            requests: 0,
+            under_way: Default::default(),
             flight_bytes: 0,
             most_flight_bytes: FIRST_FLIGHT_BYTES,
         }
@@ -297,14 +272,13 @@ impl Plan {
     /// if it is known.
     pub(super) fn used(&mut self, node: &[u8; 32]) -> Option<Place> {
         let place = self.seen.get(node)?.clone();
-        let below = self.ahead.range(&place..).take(LOOKED_THROUGH);
-        let inside = below.map_while(|(at, _)| Some((at, at.names.strip_prefix(&*place.names)?)));
+        let below = self.ahead.from(&place).take(LOOKED_THROUGH);
+        let inside = below.map_while(|at| Some((at, at.names.strip_prefix(&*place.names)?)));
         // What belongs to an entry of the directory has a zero behind the entry's name.
         let nodes = inside.filter(|(_, rest)| !rest.contains(&0));
         let used: Vec<Place> = nodes.map(|(at, _)| at.clone()).collect();
         for at in used {
-            let bytes = self.ahead.remove(&at).unwrap_or(0);
-            self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
+            let bytes = self.ahead.remove(&at);
             let window = self.window_bytes.saturating_add(bytes.saturating_mul(2));
             self.window_bytes = window.min(self.most_window_bytes);
         }
@@ -318,10 +292,11 @@ impl Plan {
             return;
         };
         let is_passed = self.reader == Reader::Whole && place < self.at;
-        if is_passed || self.waiting.contains_key(&place) || self.seen.contains_key(&handle) {
+        let waits = self.waiting.contains(wanted.group(), &place);
+        if is_passed || waits || self.seen.contains_key(&handle) {
             return;
         }
-        if self.seen.len() >= MAX_SEEN || self.seen_bytes >= MAX_WAITING_BYTES {
+        if self.seen.len() >= MAX_SEEN || self.seen_bytes >= MAX_SEEN_BYTES {
             self.seen.clear();
             self.seen_bytes = 0;
         }
@@ -331,14 +306,9 @@ impl Plan {
         };
         self.seen_bytes += kept.names.len();
         self.seen.insert(handle, kept);
-        self.waiting_bytes += place.names.len();
         self.waiting.insert(place, wanted);
-        while self.waiting.len() > MAX_WAITING || self.waiting_bytes > MAX_WAITING_BYTES {
-            let Some((last, wanted)) = self.waiting.pop_last() else {
-                break;
-            };
-            self.waiting_bytes -= last.names.len();
-            self.forget(&wanted);
+        while let Some(last) = self.waiting.pop_excess() {
+            self.forget(&last);
         }
     }
 
@@ -350,69 +320,103 @@ impl Plan {
     }
 
     /// The next request, if there is room for one: blocks of one kind, the nearest first. While several requests are under
-    /// way a small one waits until more blocks are known, because every answer makes some known.
+    /// way a small one waits until more blocks are known, because every answer makes some known. What makes others known
+    /// comes before content, of which there is always enough: otherwise the reader would come to directories first.
     pub(super) fn next(&mut self) -> Option<Request> {
-        if self.requests >= MAX_REQUESTS {
-            return None;
-        }
-        let may_be_small = self.requests < FEW_REQUESTS;
-        let drafts = self.drafts();
-        let is_worth = |draft: &&Draft| {
-            let is_large = draft.places.len() >= WORTH_BLOCKS || draft.len_bytes >= WORTH_BYTES;
-            !draft.places.is_empty() && (may_be_small || draft.is_full || is_large)
-        };
-        let places = drafts.iter().find(is_worth)?.places.clone();
+        let drafts = Group::ALL.into_iter().filter_map(|group| self.draft(group));
+        let worth = drafts.filter(|draft| self.is_worth(draft));
+        let next = worth.min_by_key(|draft| {
+            let is_passed = draft.first < &self.at;
+            (!draft.group.leads_on(), is_passed, draft.first)
+        })?;
+        let (group, blocks) = (next.group, next.blocks);
+        let places = self.waiting.nearest(group, &self.at).take(blocks);
+        let places: Vec<Place> = places.map(|(place, _)| place.clone()).collect();
         let mut request = Request {
             wanted: Vec::new(),
             len_bytes: 0,
         };
         for place in places {
-            let Some(wanted) = self.waiting.remove(&place) else {
+            let Some(wanted) = self.waiting.remove(group, &place) else {
                 continue;
             };
-            self.waiting_bytes -= place.names.len();
             request.len_bytes = request.len_bytes.saturating_add(wanted.len_bytes());
-            self.ahead.insert(place, wanted.len_bytes());
+            self.ahead.insert(place, group, wanted.len_bytes());
             request.wanted.push(wanted);
         }
-        self.ahead_bytes = self.ahead_bytes.saturating_add(request.len_bytes);
         self.flight_bytes = self.flight_bytes.saturating_add(request.len_bytes);
-        self.requests += 1;
+        self.under_way[group as usize] += 1;
         Some(request)
     }
 
-    /// What could be requested now, for each kind of block; the kind of the nearest one first.
-    fn drafts(&self) -> Vec<Draft> {
-        let room = (self.most_flight_bytes.saturating_sub(self.flight_bytes))
-            .min(self.window_bytes.saturating_sub(self.ahead_bytes))
-            .min(REQUEST_BYTES);
+    /// What could be requested of a kind now.
+    fn draft(&self, group: Group) -> Option<Draft<'_>> {
+        let most_requests = match group.leads_on() {
+            true => MAX_REQUESTS,
+            false => MAX_REQUESTS - LEADING_REQUESTS,
+        };
+        if self.requests() >= most_requests {
+            return None;
+        }
+        let mut nearest = self.waiting.nearest(group, &self.at).peekable();
+        let (first, _) = nearest.peek()?;
+        let mut draft = Draft {
+            group,
+            first,
+            blocks: 0,
+            len_bytes: 0,
+            is_full: false,
+        };
+        let room = self.room(group);
         // A single block that is larger than the budget must not stop everything.
         let may_exceed =
-            self.reader == Reader::Whole && self.ahead.is_empty() && self.requests == 0;
-        let mut drafts: Vec<Draft> = Vec::new();
-        let behind = self.waiting.range(&self.at..);
-        let all = behind.chain(self.waiting.range(..&self.at));
-        for (place, wanted) in all.take(LOOKED_THROUGH) {
-            let group = wanted.group();
-            let at = drafts.iter().position(|draft| draft.group == group);
-            let at = at.unwrap_or_else(|| {
-                drafts.push(Draft::new(group));
-                drafts.len() - 1
-            });
-            let Some(draft) = drafts.get_mut(at) else {
-                break;
-            };
-            draft.add(place, wanted.len_bytes(), room, may_exceed);
-            if at == 0 && draft.is_full {
+            self.reader == Reader::Whole && self.ahead.is_empty() && self.requests() == 0;
+        for (_, wanted) in nearest {
+            let sum = draft.len_bytes.saturating_add(wanted.len_bytes());
+            draft.is_full = sum > REQUEST_BYTES || draft.blocks >= REQUEST_BLOCKS;
+            let fits = sum <= room || (may_exceed && draft.blocks == 0);
+            if draft.is_full && draft.blocks > 0 || !fits {
                 break;
             }
+            draft.blocks += 1;
+            draft.len_bytes = sum;
         }
-        drafts
+        (draft.blocks > 0).then_some(draft)
+    }
+
+    /// Room for one more request, bytes. What makes others known and content have each their share.
+    fn room(&self, group: Group) -> u64 {
+        let (leading, content) = (self.ahead.leading_bytes(), self.ahead.content_bytes());
+        let share = self.window_bytes / LEADING_SHARE;
+        let has_content = content > 0 || !self.waiting.is_empty(Group::Data);
+        let rest = match group.leads_on() {
+            true if has_content => share.saturating_sub(leading),
+            true => u64::MAX,
+            false => (self.window_bytes - share).saturating_sub(content),
+        };
+        rest.min(self.window_bytes.saturating_sub(self.ahead.bytes()))
+            .min(self.most_flight_bytes.saturating_sub(self.flight_bytes))
+    }
+
+    /// Requests under way.
+    fn requests(&self) -> usize {
+        self.under_way.iter().sum()
+    }
+
+    /// Whether a request should be made now, and not wait for more blocks.
+    fn is_worth(&self, draft: &Draft<'_>) -> bool {
+        let is_large = draft.blocks >= WORTH_BLOCKS || draft.len_bytes >= WORTH_BYTES;
+        self.under_way[draft.group as usize] < FEW_REQUESTS
+            || draft.is_full
+            || (is_large && self.requests() < SOME_REQUESTS)
     }
 
     /// A request has ended after the time `took`; `failed` when its blocks have not all come.
     pub(super) fn finished(&mut self, request: &Request, took: Duration, failed: bool) {
-        self.requests = self.requests.saturating_sub(1);
+        if let Some(wanted) = request.wanted.first() {
+            let requests = &mut self.under_way[wanted.group() as usize];
+            *requests = requests.saturating_sub(1);
+        }
         self.flight_bytes = self.flight_bytes.saturating_sub(request.len_bytes);
         let most = match took > SLOW {
             true => self.most_flight_bytes / 2,
@@ -422,24 +426,21 @@ impl Plan {
         if failed {
             for wanted in &request.wanted {
                 self.forget(wanted);
-                if let Some(bytes) = self.ahead.remove(&wanted.place()) {
-                    self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
-                }
+                self.ahead.remove(&wanted.place());
             }
         }
     }
 
     /// A block has come, and takes so much memory.
     pub(super) fn weighed(&mut self, wanted: &Wanted, bytes: u64) {
-        if let Some(counted) = self.ahead.get_mut(&wanted.place()) {
+        let place = wanted.place();
+        if let Some(counted) = self.ahead.get(&place) {
             // Where nobody knows what is used, a short node counts like another: it costs a request too.
             let bytes = match self.reader {
                 Reader::Whole => bytes,
-                Reader::Unknown => bytes.max(*counted),
+                Reader::Unknown => bytes.max(counted),
             };
-            self.ahead_bytes = self.ahead_bytes.saturating_sub(*counted);
-            self.ahead_bytes = self.ahead_bytes.saturating_add(bytes);
-            *counted = bytes;
+            self.ahead.insert(place, wanted.group(), bytes);
         }
     }
 
@@ -449,18 +450,8 @@ impl Plan {
             return;
         }
         self.at = place.clone();
-        while let Some(first) = self.ahead.first_entry() {
-            if first.key() >= place {
-                break;
-            }
-            self.ahead_bytes = self.ahead_bytes.saturating_sub(first.remove());
-        }
-        while let Some(first) = self.waiting.first_entry() {
-            if first.key() >= place {
-                break;
-            }
-            let (passed, wanted) = first.remove_entry();
-            self.waiting_bytes -= passed.names.len();
+        self.ahead.remove_before(place);
+        while let Some(wanted) = self.waiting.pop_before(place) {
             self.forget(&wanted);
         }
     }

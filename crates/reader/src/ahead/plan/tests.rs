@@ -4,6 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use trust::map::Interval;
 
+use super::waiting::{MAX_BLOCKS, MAX_PLACES_BYTES};
 use super::*;
 
 const QUICK: Duration = Duration::from_millis(50);
@@ -95,7 +96,7 @@ fn walk(tree: &Tree, mut plan: Plan) -> Walked {
                 walked.requested += request.wanted.len();
                 under_way.push(request);
             }
-            walked.most_ahead_bytes = walked.most_ahead_bytes.max(plan.ahead_bytes);
+            walked.most_ahead_bytes = walked.most_ahead_bytes.max(plan.ahead.bytes());
             walked.most_waiting = walked.most_waiting.max(plan.waiting.len());
             if here[number] {
                 break;
@@ -153,7 +154,7 @@ fn list_of_waiting_blocks_is_bounded() {
     let tree = Tree::regular(100_000, 1);
     let walked = walk(&tree, Plan::new(1 << 20));
     let most = walked.most_waiting;
-    assert!((MAX_WAITING / 2..=MAX_WAITING).contains(&most), "{most}");
+    assert!((MAX_BLOCKS / 2..=MAX_BLOCKS).contains(&most), "{most}");
     assert!(walked.waits <= 100_000 / 128, "{walked:?}");
     let mut plan = Plan::new(1 << 20);
     let long = vec![b'x'; 500_000];
@@ -161,8 +162,8 @@ fn list_of_waiting_blocks_is_bounded() {
         let place = Place::of_path(&[&long[..], &Tree::name(number)].concat());
         plan.add(Tree::node(number, &place));
     }
-    assert!(plan.waiting_bytes <= MAX_WAITING_BYTES);
-    assert!(!plan.waiting.is_empty());
+    assert!(plan.waiting.places_bytes() <= MAX_PLACES_BYTES);
+    assert!(!plan.waiting.is_empty(Group::Directories));
 }
 
 proptest! {
@@ -203,7 +204,7 @@ fn blocks_of_a_failed_request_may_be_added_again() {
     plan.add(Tree::node(1, &place));
     assert!(plan.next().is_none(), "it is under way");
     plan.finished(&request, QUICK, true);
-    assert_eq!(plan.ahead_bytes, 0);
+    assert_eq!(plan.ahead.bytes(), 0);
     plan.add(Tree::node(1, &place));
     assert!(plan.next().is_some());
 }
@@ -230,16 +231,84 @@ fn slow_answers_reduce_what_is_under_way() {
     assert_eq!(flights.last(), Some(FLIGHT_BYTES.start()));
 }
 
+fn data(number: usize, place: Place, len: u32) -> Wanted {
+    let mut handle = [0xda; 32];
+    handle[..8].copy_from_slice(&(number as u64).to_be_bytes());
+    let handle = Handle::from_bytes(handle);
+    Wanted::Content(place, 0, Child::Extent(Extent::Data { handle, len }))
+}
+
+fn groups(requests: &[Request]) -> Vec<Group> {
+    requests
+        .iter()
+        .map(|request| request.wanted[0].group())
+        .collect()
+}
+
+#[test]
+fn directories_do_not_wait_for_content() {
+    let mut plan = Plan::new(4 << 20);
+    for number in 0..10_000 {
+        let place = Place::of_path(&Tree::name(number));
+        plan.add(data(number, place, 16 << 10));
+    }
+    let all = |plan: &mut Plan| std::iter::from_fn(|| plan.next()).collect::<Vec<_>>();
+    let mut requests = all(&mut plan);
+    // Answers come, until the budget for content is used up.
+    while !requests.is_empty() {
+        for request in requests.drain(..) {
+            plan.finished(&request, QUICK, false);
+        }
+        requests = all(&mut plan);
+    }
+    assert!(plan.ahead.bytes() > 3 << 20, "{}", plan.ahead.bytes());
+    // One directory behind all of it becomes known.
+    let behind = Place::of_path(b"\xff");
+    plan.add(Tree::node(10_001, &behind));
+    assert_eq!(groups(&all(&mut plan)), [Group::Directories]);
+    // Many directories do not take the place of content.
+    for number in 20_000..30_000 {
+        plan.add(Tree::node(number, &behind.entry(&Tree::name(number))));
+    }
+    all(&mut plan);
+    let leading = plan.ahead.leading_bytes();
+    assert!((256 << 10..=512 << 10).contains(&leading), "{leading}");
+    plan.reached(&Place::of_path(&Tree::name(100)));
+    assert!(groups(&all(&mut plan)).contains(&Group::Data));
+}
+
+#[test]
+fn content_is_asked_for_in_full_requests_while_there_is_enough() {
+    let mut plan = Plan::new(32 << 20);
+    for number in 0..60_000 {
+        let place = Place::of_path(&Tree::name(number));
+        plan.add(data(number, place, 16 << 10));
+    }
+    let mut requests: std::collections::VecDeque<Request> = std::collections::VecDeque::new();
+    let (mut blocks, mut made) = (0, 0);
+    // The reader passes one file after another, and for each forty an answer comes.
+    for number in 0..50_000 {
+        plan.reached(&Place::of_path(&Tree::name(number)));
+        while let Some(request) = plan.next() {
+            blocks += request.wanted.len();
+            made += 1;
+            requests.push_back(request);
+        }
+        if number % 40 == 0
+            && let Some(request) = requests.pop_front()
+        {
+            plan.finished(&request, QUICK, false);
+        }
+    }
+    // 32 blocks of 16 KiB are 512 KiB.
+    assert!(blocks / made >= 24, "{blocks} blocks, {made} requests");
+}
+
 #[test]
 fn block_that_is_larger_than_the_budget_does_not_stop_the_plan() {
     let mut plan = Plan::new(10);
-    let data = |number: u8, len| {
-        let handle = Handle::from_bytes([number; 32]);
-        let place = Place::of_path(&[number]);
-        Wanted::Content(place, 0, Child::Extent(Extent::Data { handle, len }))
-    };
-    plan.add(data(b'a', 1 << 20));
-    plan.add(data(b'b', 1 << 20));
+    plan.add(data(1, Place::of_path(b"a"), 1 << 20));
+    plan.add(data(2, Place::of_path(b"b"), 1 << 20));
     let request = plan.next().unwrap();
     assert_eq!(request.wanted.len(), 1);
     plan.finished(&request, QUICK, false);
@@ -269,9 +338,9 @@ fn all_nodes_of_a_directory_that_is_listed_are_used() {
     }
     plan.add(Wanted::Directory(directory.entry(b"b"), node(4, 1, None)));
     assert_eq!(plan.next().unwrap().wanted.len(), 4);
-    assert_eq!(plan.ahead_bytes, 4 * NODE_BYTES);
+    assert_eq!(plan.ahead.bytes(), 4 * NODE_BYTES);
     assert_eq!(plan.used(&[1; 32]), Some(directory));
-    assert_eq!(plan.ahead_bytes, NODE_BYTES, "that of `d/b` is not used");
+    assert_eq!(plan.ahead.bytes(), NODE_BYTES, "that of `d/b` is not used");
     assert_eq!(plan.window_bytes, FIRST_WINDOW_BYTES + 6 * NODE_BYTES);
     assert_eq!(plan.used(&[9; 32]), None);
 }
