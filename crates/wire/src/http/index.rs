@@ -107,7 +107,7 @@ impl View {
             }
             Ok(())
         };
-        try_join(asks, fetches).await.map(drop)
+        try_join(fetches, asks).await.map(drop)
     }
 
     /// The location of each handle, in order; `None` for those that the repository does not have.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{join, try_join, try_join_all};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::{self, StreamExt};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::head::RunName;
@@ -50,10 +50,9 @@ const NEAR_PAGES: usize = 4;
 pub(super) const PIECE_PAGES: usize = 64;
 /// Parts of the index of at least this length are counted as pieces, bytes.
 const LONG_BYTES: u64 = 64 << 10;
-/// Pieces that a call for all of them has under way at first, and at most. Each that comes makes room for one more. They are
-/// the first that a reader asks for, and connections begin slowly.
-const AHEAD_PIECES: usize = 8;
-const MOST_AHEAD_PIECES: usize = 16;
+/// Pieces that a call for all of them has under way. They are the first that a reader asks for, and connections begin slowly,
+/// so there are many; but two requests are left for its first blocks.
+const AHEAD_PIECES: usize = 14;
 /// How long such a piece may take: not on a line of 4 Mbit/s or less.
 const QUICK: Duration = Duration::from_secs(4);
 /// A call that wants at least this many blocks is part of a walk.
@@ -213,19 +212,20 @@ impl Run {
         }
         let _coming = Coming::begin(&self.coming);
         let fetch = |at| timeout(QUICK, self.fetch_piece(web, base, (at, true)));
-        let mut pieces = 0..self.pieces.len();
-        let first = pieces.by_ref().take(AHEAD_PIECES);
-        let mut under_way: FuturesUnordered<_> = first.map(fetch).collect();
-        while let Some(piece) = under_way.next().await {
-            let Ok(came) = piece else {
-                return Ok(false);
-            };
-            came?;
-            if under_way.len() < MOST_AHEAD_PIECES {
-                under_way.extend(pieces.by_ref().take(2).map(fetch));
+        let pieces = async {
+            let pieces = stream::iter(0..self.pieces.len()).map(fetch);
+            let mut pieces = pieces.buffer_unordered(AHEAD_PIECES);
+            while let Some(piece) = pieces.next().await {
+                let Ok(came) = piece else {
+                    return Ok(false);
+                };
+                came?;
             }
-        }
-        Ok(true)
+            Ok(true)
+        };
+        // The table first: other calls wait for it.
+        let (_, are_quick) = try_join(self.table(web, base), pieces).await?;
+        Ok(are_quick)
     }
 
     /// Waits while all pieces come quickly: what a call wants is among them, and asking for it by itself takes the turns of
