@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
@@ -48,18 +48,47 @@ struct Shared {
 struct State {
     devices: BTreeMap<Ipv4Addr, Arc<SyncDevice>>,
     cut_off: BTreeSet<Ipv4Addr>,
-    /// Time of arrival, destination and packet. The delay is the same for all, so they stay in order.
-    under_way: VecDeque<(Instant, Ipv4Addr, Vec<u8>)>,
-    one_way: Duration,
+    /// Destination and packet, by time of arrival and the order in which they were sent.
+    under_way: BTreeMap<(Instant, u64), (Ipv4Addr, Vec<u8>)>,
+    sent: u64,
     lost_in_1000: u64,
-    /// Of the line that all packets share.
-    bits_per_second: Option<u64>,
-    /// When the line has sent what waits for it.
-    free_at: Instant,
+    /// The line of all packets of hosts that have no line of their own.
+    common: Line,
+    own: BTreeMap<Ipv4Addr, Line>,
     random: Random,
     carried: u64,
     lost: u64,
     ended: bool,
+}
+
+struct Line {
+    one_way: Duration,
+    bits_per_second: Option<u64>,
+    /// When it has sent what waits for it.
+    free_at: Instant,
+}
+
+impl Line {
+    fn new(one_way: Duration, bits_per_second: Option<u64>) -> Line {
+        Line {
+            one_way,
+            bits_per_second,
+            free_at: Instant::now(),
+        }
+    }
+
+    /// When a packet arrives that is sent now; `None` if too many wait.
+    fn carry(&mut self, len_bytes: usize) -> Option<Instant> {
+        let now = Instant::now();
+        let begins = self.free_at.max(now);
+        let sent = match self.bits_per_second {
+            None => now,
+            Some(_) if begins - now > QUEUE => return None,
+            Some(rate) => begins + Duration::from_secs_f64(len_bytes as f64 * 8.0 / rate as f64),
+        };
+        self.free_at = sent;
+        Some(sent + self.one_way)
+    }
 }
 
 impl Network {
@@ -69,11 +98,11 @@ impl Network {
         let state = State {
             devices: BTreeMap::new(),
             cut_off: BTreeSet::new(),
-            under_way: VecDeque::new(),
-            one_way,
+            under_way: BTreeMap::new(),
+            sent: 0,
             lost_in_1000,
-            bits_per_second: None,
-            free_at: Instant::now(),
+            common: Line::new(one_way, None),
+            own: BTreeMap::new(),
             random: Random::new(seed),
             carried: 0,
             lost: 0,
@@ -112,7 +141,13 @@ impl Network {
 
     /// All packets share a line of this rate from now on.
     pub fn narrow(&self, bits_per_second: u64) {
-        self.shared.state().bits_per_second = Some(bits_per_second);
+        self.shared.state().common.bits_per_second = Some(bits_per_second);
+    }
+
+    /// What this host sends goes over a line of its own from now on, and takes `one_way` on it.
+    pub fn line(&self, host: &Host, one_way: Duration, bits_per_second: u64) {
+        let line = Line::new(one_way, Some(bits_per_second));
+        self.shared.state().own.insert(host.address, line);
     }
 
     /// Drops all packets between this host and others from now on.
@@ -229,14 +264,14 @@ impl Shared {
         let mut state = self.state();
         while !state.ended {
             let now = Instant::now();
-            let due = state.under_way.front().map(|(at, ..)| *at);
-            let wait = match due {
-                Some(at) if at <= now => {
-                    let (_, to, packet) = state.under_way.pop_front().expect("the first");
+            let first = state.under_way.first_entry();
+            let wait = match first {
+                Some(first) if first.key().0 <= now => {
+                    let (to, packet) = first.remove();
                     state.arrive(to, &packet);
                     continue;
                 }
-                Some(at) => at - now,
+                Some(first) => first.key().0 - now,
                 None => Duration::from_millis(50),
             };
             let woken = self.changed.wait_timeout(state, wait);
@@ -262,19 +297,14 @@ impl State {
             self.lost += 1;
             return;
         }
-        let now = Instant::now();
-        let begins = self.free_at.max(now);
-        let sent = match self.bits_per_second {
-            None => now,
-            Some(_) if begins - now > QUEUE => {
-                self.lost += 1;
-                return;
-            }
-            Some(rate) => begins + Duration::from_secs_f64(packet.len() as f64 * 8.0 / rate as f64),
+        let line = self.own.get_mut(&from).unwrap_or(&mut self.common);
+        let Some(arrives) = line.carry(packet.len()) else {
+            self.lost += 1;
+            return;
         };
-        self.free_at = sent;
-        let arrives = sent + self.one_way;
-        self.under_way.push_back((arrives, to, packet.to_vec()));
+        self.sent += 1;
+        self.under_way
+            .insert((arrives, self.sent), (to, packet.to_vec()));
     }
 
     fn arrive(&mut self, to: Ipv4Addr, packet: &[u8]) {

@@ -3,6 +3,8 @@
 //! No mirror is trusted; the caller verifies the answers ([`ResponseVerifier`]). This module decides
 //! - in which **order** mirrors are asked: by the expected time of an answer; mirrors that are behind
 //!   the newest version or often deny blocks come later (`score`);
+//! - how mirrors **share** the large requests of one who reads a whole tree: each goes where it is expected to be
+//!   answered first, with what waits there already (`load`);
 //! - when to **fail over**: at once after a failure, a denial or a wrong block, and only for the
 //!   blocks that are still missing;
 //! - when to **hedge**: when an answer takes longer than 95% of the earlier ones, a second mirror is
@@ -18,6 +20,7 @@
 
 mod breaker;
 mod budget;
+mod load;
 mod race;
 mod score;
 #[cfg(test)]
@@ -36,6 +39,7 @@ use trust::{Handle, Record, Reject};
 use crate::{BlockStore, Replica, StoreError};
 use breaker::{Breaker, Cause};
 use budget::Budget;
+use load::{Load, large_bytes};
 use race::{Event, Race, cause_of};
 use score::Score;
 
@@ -126,6 +130,7 @@ pub struct Counts {
 #[derive(Debug, Default)]
 struct MirrorState {
     score: Score,
+    load: Load,
     breaker: Breaker,
     counts: Counts,
     last_fault: Option<String>,
@@ -141,19 +146,40 @@ struct Sent {
     at: Instant,
     slow: Instant,
     overdue: Instant,
+    /// What a large request counts for, bytes.
+    large_bytes: Option<u64>,
 }
 
 impl MirrorState {
-    fn sent(&mut self, ticket: u64, blocks: usize) -> Sent {
+    fn sent(&mut self, ticket: u64, blocks: usize, large_bytes: Option<u64>) -> Sent {
         let at = Instant::now();
+        let (mut slow, mut overdue) = (
+            self.score.patience(blocks),
+            self.score.overdue_after(blocks),
+        );
+        if let Some(bytes) = large_bytes {
+            let patience = self.load.patience(bytes, at);
+            slow = slow.max(patience);
+            overdue = overdue.max(patience * 2);
+            self.load.sent(bytes, at);
+        }
         let sent = Sent {
             at,
-            slow: at + self.score.patience(blocks),
-            overdue: at + self.score.overdue_after(blocks),
+            slow: at + slow,
+            overdue: at + overdue,
+            large_bytes,
         };
         self.counts.requests += 1;
         self.outstanding.insert(ticket, sent);
         sent
+    }
+
+    /// A request has ended; `has_come`: with all that was asked for.
+    fn ended(&mut self, ticket: u64, has_come: bool) {
+        let sent = self.outstanding.remove(&ticket);
+        if let Some(bytes) = sent.and_then(|sent| sent.large_bytes) {
+            self.load.ended(bytes, has_come, Instant::now());
+        }
     }
 
     /// How long the oldest slow request has been waiting.
@@ -181,17 +207,24 @@ impl Mirror {
         self.replica.place()
     }
 
-    /// Notes a request for `blocks`; returns its ticket.
-    fn sent(&self, blocks: usize) -> (u64, Sent) {
+    /// Notes a request for `blocks`, which may be large; returns its ticket.
+    fn sent(&self, blocks: usize, large_bytes: Option<u64>) -> (u64, Sent) {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        (ticket, self.state().sent(ticket, blocks))
+        (ticket, self.state().sent(ticket, blocks, large_bytes))
     }
 
     /// Sort key of a ready mirror: first whether it is behind, then the expected time, which is at
-    /// least as long as its oldest slow request has been waiting.
-    fn rank(&self, state: &MirrorState, now: Instant) -> (bool, Duration) {
+    /// least as long as its oldest slow request has been waiting, and for a large request as what waits there takes.
+    fn rank(
+        &self,
+        state: &MirrorState,
+        large_bytes: Option<u64>,
+        now: Instant,
+    ) -> (bool, Duration) {
         let behind = self.behind.load(Ordering::Relaxed);
-        (behind, state.score.expected_wait().max(state.waiting(now)))
+        let answer = state.score.expected_wait().max(state.waiting(now));
+        let load = large_bytes.map(|bytes| state.load.expected(bytes, now));
+        (behind, load.map_or(answer, |load| load.max(answer)))
     }
 
     /// Records an answer that came after `elapsed`.
@@ -375,7 +408,9 @@ impl Mirrors {
         around: usize,
         verifier: Arc<dyn ResponseVerifier>,
     ) -> Result<(), Vec<Fault>> {
-        let order = self.order(Instant::now());
+        let want = verifier.missing();
+        let large_bytes = large_bytes(want.len(), verifier.most_bytes(&want));
+        let order = self.order(large_bytes, Instant::now());
         let mut race = Race {
             verifier,
             around,
@@ -415,14 +450,14 @@ impl Mirrors {
 
     /// Has the mirror that is asked first get ready for a reader of a whole tree ([`crate::BlockStore::prepare`]).
     pub async fn prepare(&self, most_bytes: u64) {
-        let order = self.order(Instant::now());
+        let order = self.order(None, Instant::now());
         if let Some(first) = order.turns.front() {
             first.replica.prepare(most_bytes).await;
         }
     }
 
-    /// Decides which mirrors are asked, and in what order.
-    fn order(&self, now: Instant) -> Order {
+    /// Decides which mirrors are asked, and in what order: for a request that counts `large_bytes`, or for a small one.
+    fn order(&self, large_bytes: Option<u64>, now: Instant) -> Order {
         let mut ready = Vec::with_capacity(self.mirrors.len());
         let (mut due, mut liars) = (Vec::new(), Vec::new());
         let mut order = Order {
@@ -439,7 +474,7 @@ impl Mirrors {
             let state = mirror.state();
             match state.breaker.set_aside(now) {
                 None if state.breaker.is_due() => due.push(mirror),
-                None => ready.push((mirror.rank(&state, now), mirror)),
+                None => ready.push((mirror.rank(&state, large_bytes, now), mirror)),
                 // Wrong answers are detected, so such a mirror is better than none.
                 Some((_, Cause::Lie)) => liars.push(mirror),
                 Some((_, Cause::Newer)) => order.out.push(Fault::Unsupported {

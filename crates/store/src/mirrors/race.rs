@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use trust::{Handle, Record};
 
 use super::breaker::Cause;
+use super::load::large_bytes;
 use super::{Fault, Mirror, ResponseVerifier, Sent};
 use crate::{BoxFuture, StoreError};
 
@@ -115,7 +116,7 @@ impl Asked {
         want: Vec<Handle>,
         (around, most_bytes): (usize, Option<u64>),
     ) -> Asked {
-        let (ticket, sent) = mirror.sent(want.len());
+        let (ticket, sent) = mirror.sent(want.len(), large_bytes(want.len(), most_bytes));
         let (replica, handles) = (mirror.replica.clone(), want.clone());
         Asked {
             ticket,
@@ -141,7 +142,8 @@ impl Future for Asked {
             return Poll::Pending;
         };
         self.ended = true;
-        self.mirror.state().outstanding.remove(&self.ticket);
+        let has_come = matches!(&answer, Ok(records) if records.len() >= self.want.len());
+        self.mirror.state().ended(self.ticket, has_come);
         Poll::Ready(Answered {
             ticket: self.ticket,
             mirror: self.mirror.clone(),
@@ -159,7 +161,7 @@ impl Drop for Asked {
         if self.ended {
             return;
         }
-        self.mirror.state().outstanding.remove(&self.ticket);
+        self.mirror.state().ended(self.ticket, false);
         if self.sent.overdue <= Instant::now() {
             let waited = self.sent.at.elapsed().as_secs_f32();
             let words = format!("no answer within {waited:.1} s");

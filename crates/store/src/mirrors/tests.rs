@@ -15,6 +15,8 @@ use crate::BoxFuture;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Does {
     Answer(Duration),
+    /// The time of an answer, and the time for which each block takes its line, one after the other.
+    Line(Duration, Duration),
     Fail,
     Stall,
     Lie,
@@ -29,6 +31,7 @@ struct Fake {
     name: String,
     does: Mutex<Does>,
     asked: AtomicUsize,
+    line_until: Mutex<Option<Instant>>,
 }
 
 impl Fake {
@@ -37,7 +40,17 @@ impl Fake {
             name: name.to_owned(),
             does: Mutex::new(does),
             asked: AtomicUsize::new(0),
+            line_until: Mutex::new(None),
         })
+    }
+
+    /// When its line has sent `blocks` more.
+    fn line(&self, blocks: usize, each: Duration) -> Instant {
+        let mut until = self.line_until.lock().unwrap();
+        let begins = until.unwrap_or_else(Instant::now).max(Instant::now());
+        let ends = begins + each * blocks as u32;
+        *until = Some(ends);
+        ends
     }
 
     fn now_does(&self, does: Does) {
@@ -98,6 +111,11 @@ impl BlockStore for Fake {
                     tokio::time::sleep(after).await;
                     give(true)
                 }
+                Does::Line(after, each) => {
+                    let sent = self.line(want.len(), each);
+                    tokio::time::sleep_until(sent + after).await;
+                    give(true)
+                }
                 Does::Lie => give(false),
                 Does::Deny => Ok(Vec::new()),
                 Does::DenyAfter(after) => {
@@ -123,7 +141,7 @@ impl Replica for Fake {
         let does = *self.does.lock().unwrap();
         Box::pin(async move {
             match does {
-                Does::Answer(after) => tokio::time::sleep(after).await,
+                Does::Answer(after) | Does::Line(after, _) => tokio::time::sleep(after).await,
                 Does::Stall => std::future::pending().await,
                 _ => {}
             }
@@ -457,4 +475,83 @@ async fn wrong_answers_are_forgotten_with_time_and_not_by_good_service() {
     tokio::time::sleep(seconds(1000 * 3600)).await;
     breaker.bad(Cause::Lie, Instant::now());
     assert_eq!(pause(&breaker), Some(seconds(10)));
+}
+
+const WALK: u32 = 400;
+const EACH: usize = 64;
+
+/// The time of a walk: so many requests for so many blocks each, `at_once` under way.
+async fn walk(fakes: &[&Arc<Fake>], at_once: usize) -> Duration {
+    let mirrors = &mirrors(fakes);
+    mirrors.heads(None, 1000 * MS).await;
+    let started = Instant::now();
+    let requests = (0..WALK).map(|_| async move {
+        let wanted = wanting(0..EACH as u32);
+        mirrors.fetch(0, wanted.clone()).await.unwrap();
+        assert!(wanted.missing().is_empty());
+    });
+    let mut requests = futures_util::stream::iter(requests).buffer_unordered(at_once);
+    while requests.next().await.is_some() {}
+    started.elapsed()
+}
+
+const LINE: Does = Does::Line(Duration::from_millis(10), Duration::from_micros(100));
+
+#[tokio::test(start_paused = true)]
+async fn mirrors_at_different_distances_share_a_walk() {
+    let alone = walk(&[&Fake::new("near", LINE)], 32).await;
+    assert!(alone >= WALK * EACH as u32 * MS / 10, "{alone:?}");
+    let far = |each_us| Does::Line(60 * MS, Duration::from_micros(each_us));
+    // With a line as wide, with one half as wide, and with one a tenth as wide.
+    for (each_us, share) in [(100, 0.62), (200, 0.78), (1000, 1.0)] {
+        let (a, b) = (Fake::new("near", LINE), Fake::new("far", far(each_us)));
+        let both = walk(&[&a, &b], 32).await;
+        let ratio = both.as_secs_f64() / alone.as_secs_f64();
+        println!(
+            "{each_us} us: {ratio:.2} of the time, {} from afar",
+            b.asked()
+        );
+        assert!(ratio <= share, "{each_us} us: {ratio}");
+        let both = walk(&[&b, &a], 32).await;
+        let ratio = both.as_secs_f64() / alone.as_secs_f64();
+        assert!(ratio <= share, "{each_us} us, the other order: {ratio}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_on_a_narrow_line_does_not_slow_a_walk_down() {
+    let alone = walk(&[&Fake::new("near", LINE)], 32).await;
+    let narrow = Fake::new("narrow", Does::Line(60 * MS, 100 * MS));
+    let both = walk(&[&Fake::new("near", LINE), &narrow], 32).await;
+    println!("{both:?}, alone {alone:?}, {} asked", narrow.asked());
+    // It is tried once, and the reader asks the other one after a second.
+    assert!(both <= alone + 1100 * MS, "{both:?}, alone {alone:?}");
+    assert!(narrow.asked() <= 8, "{}", narrow.asked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_request_at_a_time_stays_with_the_near_mirror() {
+    let (near, far) = (
+        Fake::new("near", LINE),
+        Fake::new("far", Does::Line(60 * MS, MS)),
+    );
+    walk(&[&far, &near], 1).await;
+    assert!(far.asked() <= 1, "{}", far.asked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_goes_on_when_one_of_the_mirrors_that_share_it_fails() {
+    for does in [Does::Fail, Does::Stall, Does::Lie, Does::Deny] {
+        let near = Fake::new("near", LINE);
+        let far = Fake::new("far", Does::Line(20 * MS, Duration::from_micros(100)));
+        let fails = Arc::clone(&far);
+        let fail = async move {
+            tokio::time::sleep(200 * MS).await;
+            fails.now_does(does);
+        };
+        let fakes = [&near, &far];
+        let (took, ()) = futures_util::future::join(walk(&fakes, 32), fail).await;
+        println!("{does:?}: {took:?}");
+        assert!(took < 6000 * MS, "{does:?}: {took:?}");
+    }
 }
