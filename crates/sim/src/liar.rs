@@ -93,6 +93,11 @@ impl<R: Replica> Liar<R> {
         }
     }
 
+    /// What it wraps.
+    pub fn honest(&self) -> &R {
+        &self.honest
+    }
+
     /// Changes the lie.
     pub fn tell(&self, lie: Lie) {
         *self.lie.lock().unwrap_or_else(|e| e.into_inner()) = lie;

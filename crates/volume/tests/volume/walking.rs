@@ -10,6 +10,7 @@ use reader::{ReadError, Reads};
 use sim::liar::{Liar, Lie};
 use store::Replica;
 use store::memory::MemoryStore;
+use store::object::ObjectName;
 use tokio::time::Instant;
 use trust::change::Change;
 use trust::inode::{Content, Inode};
@@ -17,7 +18,7 @@ use volume::difference::difference;
 use volume::extract::{ExtractOptions, extract};
 use volume::verify::{Tally, verify};
 use volume::walk::{Step, Walk, join};
-use volume::{Snapshot, Volume, VolumeOptions};
+use volume::{Refreshed, Snapshot, Volume, VolumeOptions};
 
 use crate::world::{World, noise, now, settle, soon};
 
@@ -180,7 +181,7 @@ async fn replica_prepares_while_the_volume_is_opened() {
         (Some(Reads::Names), vec![8 << 20]),
         (Some(Reads::Everything), vec![u64::MAX]),
     ] {
-        let world = world();
+        let mut world = world();
         let liar = world.liar(Lie::None);
         let options = VolumeOptions {
             reads,
@@ -190,7 +191,18 @@ async fn replica_prepares_while_the_volume_is_opened() {
         let volume = Volume::open(world.model.id(), replicas, options).await;
         settle().await;
         assert_eq!(liar.prepared(), expected, "{reads:?}");
-        volume.unwrap().refresh().await.unwrap();
+        // A newer version has few blocks that the older one has not.
+        publish(&mut world, 1);
+        let newer = liar.honest();
+        newer.set_head(world.head.clone());
+        for record in &world.model.records {
+            newer.insert(record.clone());
+        }
+        for (tile, bytes) in world.model.tiles().unwrap() {
+            newer.set_object(ObjectName::Tile { epoch: 0, tile }, bytes.into());
+        }
+        let adopted = volume.unwrap().refresh().await.unwrap();
+        assert!(matches!(adopted, Refreshed::Adopted(_)));
         settle().await;
         assert_eq!(liar.prepared(), expected, "{reads:?}");
     }
