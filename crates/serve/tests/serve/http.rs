@@ -20,6 +20,7 @@ use trust::statement::VolumeId;
 use trust::{Handle, Record};
 use wire::ObjectName;
 use wire::http::HttpStore;
+use wire::http::parts::{Part, boundary_of, most_bytes, range_header, split};
 
 use crate::support::{patient_http, record};
 
@@ -230,6 +231,69 @@ async fn files_are_served_whole_and_in_ranges() {
         after.body, b"bull",
         "nothing came behind the answer to HEAD"
     );
+}
+
+/// As the reader for static hosting cuts an answer with several parts.
+fn cut(told: &Told, parts: &[Part]) -> Vec<Bytes> {
+    let boundary = boundary_of(told.header("content-type").unwrap()).unwrap();
+    split(&Bytes::from(told.body.clone()), boundary, parts).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_parts_of_a_file_come_in_one_answer() {
+    let served = Served::new(Limits::default());
+    let segment = served.file("segments");
+    let bytes = std::fs::read(&segment).unwrap();
+    let path = served.url_path(&segment);
+    let mut stream = served.connect().await;
+    let part = |offset, len_bytes| Part { offset, len_bytes };
+    // Short ones; ones that take several pieces; as many as may be asked for; the last byte.
+    let many: Vec<Part> = (0..64).map(|n| part(n * 7000 + 3, 1 + n * 50)).collect();
+    let last = bytes.len() as u64 - 1;
+    for parts in [
+        vec![part(0, 1), part(2, 1)],
+        vec![part(5, 150_000), part(200_000, 70_000), part(270_001, 9)],
+        vec![part(0, 10), part(last, 1)],
+        many,
+    ] {
+        let range = range_header(&parts).unwrap();
+        let told = ask_on(&mut stream, &get(&path, &format!("Range: {range}\r\n"))).await;
+        assert_eq!(told.status, 206, "{range}");
+        assert_eq!(told.header("content-range"), None);
+        for (part, came) in parts.iter().zip(cut(&told, &parts)) {
+            let from = part.offset as usize;
+            assert_eq!(came, bytes[from..from + part.len_bytes as usize]);
+        }
+        assert!(told.body.len() as u64 <= most_bytes(&parts));
+    }
+    // What the standard allows to ignore.
+    for range in ["0-1,1-2", "5-6,0-1"] {
+        let lines = format!("Range: bytes={range}\r\n");
+        let told = ask_on(&mut stream, &get(&path, &lines)).await;
+        assert_eq!((told.status, &told.body), (200, &bytes), "{range}");
+    }
+    let lines = "Range: bytes=0-1,4-5\r\n";
+    let head = ask_on(&mut stream, &get(&format!("/{}/head", id()), lines)).await;
+    assert_eq!(head.status, 200);
+    let again = ask_on(&mut stream, &get(&path, lines)).await;
+    assert_eq!(cut(&again, &[part(0, 2), part(4, 2)])[1], bytes[4..6]);
+    // No publisher knows what separates the parts.
+    let other = ask_on(&mut stream, &get(&path, lines)).await;
+    assert_ne!(again.header("content-type"), other.header("content-type"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_blocks_that_lie_apart_asks_for_few_answers() {
+    let served = Served::new(Limits::default());
+    let wanted: Vec<Handle> = (0..200)
+        .step_by(4)
+        .map(|n| record(n, 3000).handle)
+        .collect();
+    let got = served.store.get_many(&wanted, 0).await.unwrap();
+    assert_eq!(got.len(), wanted.len());
+    let requests = served.counters.range_requests.get();
+    // The index, whether the server sends parts, and one answer for fifty blocks.
+    assert!(requests <= 4, "{requests}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

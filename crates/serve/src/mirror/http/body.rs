@@ -1,6 +1,7 @@
 //! The body of a response. A file is read piece by piece as the client takes it, so a connection
 //! holds one piece however long the file is.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,19 +18,61 @@ use crate::net::Held;
 
 /// The body of an answer.
 pub(super) struct Answer {
-    /// Bytes that are in memory.
+    /// All of it, if it is in memory.
     ready: Option<Bytes>,
-    file: Option<FilePart>,
+    left: VecDeque<Section>,
     left_bytes: u64,
+    source: Option<Source>,
+    reading: Option<JoinHandle<io::Result<Bytes>>>,
     _held: Option<Held>,
     _answering: Answering,
 }
 
-/// The rest of a file.
-pub(super) struct FilePart {
-    pub(super) file: Arc<dyn DiskFile>,
-    pub(super) offset: u64,
-    reading: Option<JoinHandle<io::Result<Bytes>>>,
+/// What is still to be sent, in order.
+#[derive(Debug)]
+pub(super) enum Section {
+    /// Bytes in memory.
+    Ready(Bytes),
+    /// A part of the file.
+    File {
+        /// Where it begins.
+        offset: u64,
+        /// Its length, bytes.
+        len_bytes: u64,
+    },
+}
+
+impl Section {
+    pub(super) fn len_bytes(&self) -> u64 {
+        match self {
+            Section::Ready(bytes) => bytes.len() as u64,
+            Section::File { len_bytes, .. } => *len_bytes,
+        }
+    }
+
+    /// Takes at most so many bytes from its start.
+    fn split_to(&mut self, most_bytes: u64) -> Section {
+        match self {
+            Section::Ready(bytes) => {
+                let most = bytes.len().min(most_bytes as usize);
+                Section::Ready(bytes.split_to(most))
+            }
+            Section::File { offset, len_bytes } => {
+                let taken = Section::File {
+                    offset: *offset,
+                    len_bytes: most_bytes.min(*len_bytes),
+                };
+                *offset = offset.saturating_add(taken.len_bytes());
+                *len_bytes -= taken.len_bytes();
+                taken
+            }
+        }
+    }
+}
+
+/// The file of an answer.
+struct Source {
+    file: Arc<dyn DiskFile>,
     mirror: Arc<Mirror>,
 }
 
@@ -39,59 +82,87 @@ impl Answer {
         answering.begin();
         Answer {
             left_bytes: bytes.len() as u64,
-            ready: Some(bytes).filter(|b| !b.is_empty()),
-            file: None,
+            ready: Some(bytes).filter(|bytes| !bytes.is_empty()),
+            left: VecDeque::new(),
+            source: None,
+            reading: None,
             _held: held,
             _answering: answering,
         }
     }
 
-    /// A part of a file.
+    /// Parts of a file, and what stands between them.
     pub(super) fn file(
-        file: Arc<dyn DiskFile>,
-        offset: u64,
-        len_bytes: u64,
-        mirror: Arc<Mirror>,
+        (file, mirror): (Arc<dyn DiskFile>, Arc<Mirror>),
+        sections: VecDeque<Section>,
         held: Held,
         answering: Answering,
     ) -> Answer {
         answering.begin();
         Answer {
+            left_bytes: sections.iter().map(Section::len_bytes).sum(),
             ready: None,
-            file: Some(FilePart {
-                file,
-                offset,
-                reading: None,
-                mirror,
-            }),
-            left_bytes: len_bytes,
+            left: sections,
+            source: Some(Source { file, mirror }),
+            reading: None,
             _held: Some(held),
             _answering: answering,
         }
     }
 }
 
-impl FilePart {
-    /// Begins to read the next piece on a thread that may wait for the disk.
-    fn read(&self, len_bytes: usize) -> JoinHandle<io::Result<Bytes>> {
-        let (file, offset) = (Arc::clone(&self.file), self.offset);
+/// Takes the next sections: together one piece.
+fn take_piece(left: &mut VecDeque<Section>) -> Vec<Section> {
+    let (mut piece, mut room) = (Vec::new(), PIECE_BYTES as u64);
+    while room > 0
+        && let Some(first) = left.front_mut()
+    {
+        let taken = first.split_to(room);
+        room -= taken.len_bytes();
+        if first.len_bytes() == 0 {
+            left.pop_front();
+        }
+        piece.push(taken);
+    }
+    piece
+}
+
+impl Source {
+    /// Begins to read a piece on a thread that may wait for the disk.
+    fn read(&self, piece: Vec<Section>) -> JoinHandle<io::Result<Bytes>> {
+        let file = Arc::clone(&self.file);
         let turns = Arc::clone(&self.mirror.disk_reads);
         tokio::spawn(async move {
             // The read itself holds its turn, because it goes on when the connection is gone.
             let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
             let read = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
-                let mut bytes = BytesMut::zeroed(len_bytes);
-                let read = file.read_at(&mut bytes, offset)?;
-                // The file became shorter than the promised length.
-                if read < len_bytes {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                Ok(bytes.freeze())
+                read(file.as_ref(), &piece)
             });
             read.await.map_err(io::Error::other)?
         })
     }
+}
+
+fn read(file: &dyn DiskFile, piece: &[Section]) -> io::Result<Bytes> {
+    let len_bytes: u64 = piece.iter().map(Section::len_bytes).sum();
+    let mut all = BytesMut::zeroed(len_bytes as usize);
+    let mut rest = &mut *all;
+    for section in piece {
+        let Some((here, behind)) = rest.split_at_mut_checked(section.len_bytes() as usize) else {
+            break;
+        };
+        match section {
+            Section::Ready(bytes) => here.copy_from_slice(bytes),
+            // The file became shorter than the promised length.
+            Section::File { offset, .. } if file.read_at(here, *offset)? < here.len() => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Section::File { .. } => {}
+        }
+        rest = behind;
+    }
+    Ok(all.freeze())
 }
 
 impl Body for Answer {
@@ -104,26 +175,25 @@ impl Body for Answer {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = &mut *self;
         if let Some(bytes) = this.ready.take() {
-            this.left_bytes = this.left_bytes.saturating_sub(bytes.len() as u64);
+            this.left_bytes = 0;
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
-        let Some(part) = this.file.as_mut().filter(|_| this.left_bytes > 0) else {
+        let reading = this.reading.take().or_else(|| {
+            let piece = take_piece(&mut this.left);
+            let source = this.source.as_ref().filter(|_| !piece.is_empty());
+            source.map(|source| source.read(piece))
+        });
+        let Some(mut reading) = reading else {
             return Poll::Ready(None);
-        };
-        let len_bytes = this.left_bytes.min(PIECE_BYTES as u64) as usize;
-        let mut reading = match part.reading.take() {
-            Some(reading) => reading,
-            None => part.read(len_bytes),
         };
         let read = match Pin::new(&mut reading).poll(cx) {
             Poll::Pending => {
-                part.reading = Some(reading);
+                this.reading = Some(reading);
                 return Poll::Pending;
             }
             Poll::Ready(read) => read.unwrap_or_else(|e| Err(io::Error::other(e))),
         };
         let read = read.inspect(|bytes| {
-            part.offset = part.offset.saturating_add(bytes.len() as u64);
             this.left_bytes = this.left_bytes.saturating_sub(bytes.len() as u64);
         });
         Poll::Ready(Some(read.map(Frame::data)))

@@ -1,54 +1,83 @@
-//! The part of a file that a `Range` header asks for (RFC 9110, 14.2). Sans-I/O.
+//! The parts of a file that a `Range` header asks for (RFC 9110, 14.2). Sans-I/O.
+
+/// Most parts of one answer; for more, the header is ignored. Each part costs a read of the disk.
+const MAX_PARTS: usize = 64;
 
 /// What to send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Asked {
     /// All of it.
     Whole,
-    /// These bytes, the last included.
-    Part {
-        /// First.
-        first: u64,
-        /// Last, in the file.
-        last: u64,
-    },
-    /// Nothing: the range begins behind the file's end.
+    /// These bytes.
+    Part(Part),
+    /// Several parts, each behind the one before.
+    Parts(Vec<Part>),
+    /// Nothing: every range begins behind the file's end.
     Nowhere,
 }
 
-/// The part of a file of `len_bytes` that a header asks for. Anything but a single range in bytes is
-/// ignored, as the standard allows.
-pub(super) fn piece(header: Option<&str>, len_bytes: u64) -> Piece {
-    let asked = header.and_then(|text| {
-        let (unit, set) = text.trim().split_once('=')?;
-        let (first, last) = set.trim().split_once('-')?;
-        unit.eq_ignore_ascii_case("bytes").then_some((first, last))
-    });
-    let Some((first, last)) = asked else {
-        return Piece::Whole;
-    };
-    let (first, last) = match (first, last) {
-        ("", suffix) => match number(suffix) {
-            None => return Piece::Whole,
-            Some(0) => return Piece::Nowhere,
-            Some(suffix) => (len_bytes.saturating_sub(suffix), u64::MAX),
-        },
-        (first, "") => match number(first) {
-            None => return Piece::Whole,
-            Some(first) => (first, u64::MAX),
-        },
-        (first, last) => match (number(first), number(last)) {
-            (Some(first), Some(last)) if first <= last => (first, last),
-            _ => return Piece::Whole,
-        },
-    };
-    match len_bytes.checked_sub(1) {
-        Some(end) if first <= end => Piece::Part {
-            first,
-            last: last.min(end),
-        },
-        _ => Piece::Nowhere,
+/// Bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    /// First.
+    pub(super) first: u64,
+    /// Last, in the file.
+    pub(super) last: u64,
+}
+
+impl Part {
+    pub(super) fn len_bytes(self) -> u64 {
+        (self.last - self.first).saturating_add(1)
     }
+}
+
+/// The parts of a file of `len_bytes` that a header asks for. The standard allows to ignore it: so is anything but
+/// ranges in bytes, and what only an attacker asks for: parts that overlap or go back, and very many.
+pub(super) fn asked(header: Option<&str>, len_bytes: u64) -> Asked {
+    let set = header.and_then(|text| {
+        let (unit, set) = text.trim().split_once('=')?;
+        unit.eq_ignore_ascii_case("bytes").then_some(set)
+    });
+    let Some(set) = set else {
+        return Asked::Whole;
+    };
+    let mut parts: Vec<Part> = Vec::new();
+    for text in set.split(',') {
+        let Some(part) = range(text.trim(), len_bytes) else {
+            return Asked::Whole;
+        };
+        let goes_on = |part: &Part| parts.last().is_none_or(|before| before.last < part.first);
+        match part {
+            None => {}
+            Some(part) if goes_on(&part) && parts.len() < MAX_PARTS => parts.push(part),
+            Some(_) => return Asked::Whole,
+        }
+    }
+    match parts.as_slice() {
+        [] => Asked::Nowhere,
+        [part] => Asked::Part(*part),
+        _ => Asked::Parts(parts),
+    }
+}
+
+/// One range. `None` if it is none; `Some(None)` if it begins behind the end.
+fn range(text: &str, len_bytes: u64) -> Option<Option<Part>> {
+    let (first, last) = match text.split_once('-')? {
+        ("", suffix) => match number(suffix)? {
+            0 => return Some(None),
+            suffix => (len_bytes.saturating_sub(suffix), u64::MAX),
+        },
+        (first, "") => (number(first)?, u64::MAX),
+        (first, last) => (number(first)?, number(last)?),
+    };
+    if first > last {
+        return None;
+    }
+    let end = len_bytes.checked_sub(1).filter(|end| first <= *end);
+    Some(end.map(|end| Part {
+        first,
+        last: last.min(end),
+    }))
 }
 
 /// A number of digits only; one that does not fit is the largest.
@@ -61,34 +90,72 @@ fn number(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn part(first: u64, last: u64) -> Part {
+        Part { first, last }
+    }
+
     #[test]
-    fn single_ranges_are_cut_and_others_ignored() {
-        let part = |first, last| Piece::Part { first, last };
+    fn ranges_are_cut_and_others_ignored() {
+        let one = |first, last| Asked::Part(part(first, last));
         for (text, len, expected) in [
-            ("bytes=0-0", 10, part(0, 0)),
-            ("bytes=2-5", 10, part(2, 5)),
-            ("Bytes = 2-5", 10, Piece::Whole),
-            ("BYTES=2-5", 10, part(2, 5)),
-            ("bytes=2-", 10, part(2, 9)),
-            ("bytes=9-99999999999999999999999", 10, part(9, 9)),
-            ("bytes=-3", 10, part(7, 9)),
-            ("bytes=-30", 10, part(0, 9)),
-            ("bytes=10-", 10, Piece::Nowhere),
-            ("bytes=99999999999999999999999-", 10, Piece::Nowhere),
-            ("bytes=-0", 10, Piece::Nowhere),
-            ("bytes=0-0", 0, Piece::Nowhere),
-            ("bytes=-5", 0, Piece::Nowhere),
-            ("bytes=5-2", 10, Piece::Whole),
-            ("bytes=0-1,3-4", 10, Piece::Whole),
-            ("bytes=+1-2", 10, Piece::Whole),
-            ("bytes=-", 10, Piece::Whole),
-            ("bytes=--1", 10, Piece::Whole),
-            ("lines=0-1", 10, Piece::Whole),
-            ("", 10, Piece::Whole),
-            ("bytes", 10, Piece::Whole),
+            ("bytes=0-0", 10, one(0, 0)),
+            ("bytes=2-5", 10, one(2, 5)),
+            ("Bytes = 2-5", 10, Asked::Whole),
+            ("BYTES=2-5", 10, one(2, 5)),
+            ("bytes=2-", 10, one(2, 9)),
+            ("bytes=9-99999999999999999999999", 10, one(9, 9)),
+            ("bytes=-3", 10, one(7, 9)),
+            ("bytes=-30", 10, one(0, 9)),
+            ("bytes=10-", 10, Asked::Nowhere),
+            ("bytes=99999999999999999999999-", 10, Asked::Nowhere),
+            ("bytes=-0", 10, Asked::Nowhere),
+            ("bytes=0-0", 0, Asked::Nowhere),
+            ("bytes=-5", 0, Asked::Nowhere),
+            ("bytes=5-2", 10, Asked::Whole),
+            ("bytes=+1-2", 10, Asked::Whole),
+            ("bytes=-", 10, Asked::Whole),
+            ("bytes=--1", 10, Asked::Whole),
+            ("lines=0-1", 10, Asked::Whole),
+            ("", 10, Asked::Whole),
+            ("bytes", 10, Asked::Whole),
         ] {
-            assert_eq!(piece(Some(text), len), expected, "{text} of {len}");
+            assert_eq!(asked(Some(text), len), expected, "{text} of {len}");
         }
-        assert_eq!(piece(None, 10), Piece::Whole);
+        assert_eq!(asked(None, 10), Asked::Whole);
+    }
+
+    #[test]
+    fn several_ranges_are_parts_if_they_go_on() {
+        let parts = |parts: &[(u64, u64)]| {
+            Asked::Parts(
+                parts
+                    .iter()
+                    .map(|(first, last)| part(*first, *last))
+                    .collect(),
+            )
+        };
+        for (text, expected) in [
+            ("bytes=0-1,3-4", parts(&[(0, 1), (3, 4)])),
+            ("bytes= 0-1 , 2-4", parts(&[(0, 1), (2, 4)])),
+            ("bytes=0-1,-2", parts(&[(0, 1), (8, 9)])),
+            ("bytes=0-1,7-", parts(&[(0, 1), (7, 9)])),
+            ("bytes=0-1,7-99,10-11", parts(&[(0, 1), (7, 9)])),
+            ("bytes=0-1,10-11", Asked::Part(part(0, 1))),
+            ("bytes=10-11,12-13", Asked::Nowhere),
+            ("bytes=0-1,1-2", Asked::Whole),
+            ("bytes=3-4,0-1", Asked::Whole),
+            ("bytes=0-,0-", Asked::Whole),
+            ("bytes=0-1,", Asked::Whole),
+            ("bytes=0-1,x", Asked::Whole),
+            ("bytes=,", Asked::Whole),
+        ] {
+            assert_eq!(asked(Some(text), 10), expected, "{text}");
+        }
+        let many = |count: u64| {
+            let ranges: Vec<String> = (0..count).map(|n| format!("{}-{}", n * 2, n * 2)).collect();
+            asked(Some(&format!("bytes={}", ranges.join(","))), 1000)
+        };
+        assert!(matches!(many(64), Asked::Parts(parts) if parts.len() == 64));
+        assert_eq!(many(65), Asked::Whole);
     }
 }

@@ -1,5 +1,6 @@
 //! A request and its response: GET and HEAD of the head and of immutable objects.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,9 +15,9 @@ use store::head::MAX_HEAD_BYTES;
 use trust::statement::VolumeId;
 use wire::ObjectName;
 
-use super::body::Answer;
+use super::body::{Answer, Section};
 use super::deadlines::{Answering, ConnectionDeadlines, PIECE_BYTES};
-use super::range::{Piece, piece};
+use super::range::{Asked, Part, asked};
 use crate::mirror::reader::RepositoryReader;
 use crate::mirror::volumes::Mirror;
 use crate::net::{Account, Held};
@@ -25,6 +26,9 @@ use crate::net::{Account, Held};
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 /// For objects that change.
 const EACH_TIME: &str = "no-cache";
+
+/// The type of all objects.
+const BYTES: &str = "application/octet-stream";
 
 /// The object of a name.
 enum Found {
@@ -162,7 +166,7 @@ fn send<B>(
         (ETAG, tag.clone()),
         (CACHE_CONTROL, keep.to_owned()),
         (ACCEPT_RANGES, "bytes".to_owned()),
-        (CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (CONTENT_TYPE, BYTES.to_owned()),
     ];
     if text(headers, IF_NONE_MATCH).is_some_and(|asked| matches_tag(asked, &tag)) {
         let body = Answer::bytes(Bytes::new(), None, answering);
@@ -170,33 +174,90 @@ fn send<B>(
     }
     let in_range = text(headers, IF_RANGE).is_none_or(|asked| asked == tag);
     let range = text(headers, RANGE).filter(|_| in_range && *request.method() == Method::GET);
-    let (status, first, count) = match piece(range, len) {
-        Piece::Whole => (StatusCode::OK, 0, len),
-        Piece::Part { first, last } => {
-            about.push((CONTENT_RANGE, format!("bytes {first}-{last}/{len}")));
-            let count = (last - first).saturating_add(1);
-            (StatusCode::PARTIAL_CONTENT, first, count)
+    let (mut status, mut sections) = (StatusCode::PARTIAL_CONTENT, VecDeque::new());
+    let wanted = asked(range, len);
+    let boundary = match (&wanted, &found) {
+        (Asked::Parts(_), Found::File(..)) => boundary(),
+        _ => None,
+    };
+    match (wanted, boundary) {
+        (Asked::Part(part), _) => {
+            about.push((CONTENT_RANGE, content_range(part, len)));
+            sections.push_back(section(part));
         }
-        Piece::Nowhere => {
+        (Asked::Parts(parts), Some(boundary)) => {
+            let kind = format!("multipart/byteranges; boundary={boundary}");
+            about.push((CONTENT_TYPE, kind));
+            sections = several(&parts, len, &boundary);
+        }
+        // The head is short, and sent whole instead of in parts.
+        (Asked::Whole | Asked::Parts(_), _) => {
+            status = StatusCode::OK;
+            sections.extend(
+                len.checked_sub(1)
+                    .map(|last| section(Part { first: 0, last })),
+            );
+        }
+        (Asked::Nowhere, _) => {
             let about = [(CONTENT_RANGE, format!("bytes */{len}"))];
             return refusal(StatusCode::RANGE_NOT_SATISFIABLE, &about, answering);
         }
-    };
+    }
+    let count: u64 = sections.iter().map(Section::len_bytes).sum();
     about.push((CONTENT_LENGTH, count.to_string()));
     let body = match found {
         _ if *request.method() == Method::HEAD => Answer::bytes(Bytes::new(), None, answering),
         Found::Bytes(bytes) => {
             held.resize(bytes.len());
-            let end = first.saturating_add(count).min(len) as usize;
-            let part = bytes.slice((first.min(len) as usize)..end);
+            let part = match sections.front() {
+                Some(Section::File { offset, len_bytes }) => {
+                    let end = offset.saturating_add(*len_bytes).min(len) as usize;
+                    bytes.slice((*offset).min(len) as usize..end)
+                }
+                _ => Bytes::new(),
+            };
             Answer::bytes(part, Some(held), answering)
         }
         Found::File(file, _) => {
             held.resize(count.min(PIECE_BYTES as u64) as usize);
-            Answer::file(file, first, count, Arc::clone(mirror), held, answering)
+            Answer::file((file, Arc::clone(mirror)), sections, held, answering)
         }
     };
     response(status, &about, body)
+}
+
+fn section(part: Part) -> Section {
+    Section::File {
+        offset: part.first,
+        len_bytes: part.len_bytes(),
+    }
+}
+
+fn content_range(Part { first, last }: Part, len: u64) -> String {
+    format!("bytes {first}-{last}/{len}")
+}
+
+/// The body with several parts (RFC 9110, 14.6).
+fn several(parts: &[Part], len: u64, boundary: &str) -> VecDeque<Section> {
+    let mut sections = VecDeque::with_capacity(parts.len() * 2 + 1);
+    for part in parts {
+        let before = format!(
+            "\r\n--{boundary}\r\n{CONTENT_TYPE}: {BYTES}\r\n{CONTENT_RANGE}: {}\r\n\r\n",
+            content_range(*part, len)
+        );
+        sections.push_back(Section::Ready(before.into()));
+        sections.push_back(section(*part));
+    }
+    sections.push_back(Section::Ready(format!("\r\n--{boundary}--\r\n").into()));
+    sections
+}
+
+/// What separates parts: drawn for each answer, because a publisher chose the bytes of the parts. `None` without
+/// randomness.
+fn boundary() -> Option<String> {
+    let mut drawn = [0; 16];
+    getrandom::fill(&mut drawn).ok()?;
+    Some(drawn.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Whether a list of tags names this one; weak ones do as well (RFC 9110, 13.1.2).
