@@ -33,7 +33,7 @@ cleanup() {
     exit "$code"
 }
 # A test can set BULLA_PROGRAM to a program that is already built.
-bulla="${BULLA_PROGRAM:-$PWD/target/release/bulla}"
+bulla="${BULLA_PROGRAM:-${CARGO_TARGET_DIR:-$PWD/target}/release/bulla}"
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
