@@ -65,15 +65,16 @@ impl Session {
         reading: &Reading,
         output: &mut Output,
     ) -> Outcome<Arc<Volume>> {
-        self.open_toward(config, reading, (&[], None), output)
+        self.open_toward(config, reading, &[], None, output)
     }
 
-    /// Like [`Session::open`], for a command that reads `path` next, and of it and below it what `reads` says.
+    /// Like [`Session::open`], for a command that reads `path` next, and below it what `reads` says.
     pub fn open_toward(
         &self,
         config: &Config,
         reading: &Reading,
-        (path, reads): (&[u8], Option<Reads>),
+        path: &[u8],
+        reads: Option<Reads>,
         output: &mut Output,
     ) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;

@@ -93,7 +93,7 @@ impl<R: Replica> Liar<R> {
         }
     }
 
-    /// What it wraps.
+    /// The store that it passes requests on to.
     pub fn honest(&self) -> &R {
         &self.honest
     }

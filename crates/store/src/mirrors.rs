@@ -39,7 +39,7 @@ use trust::{Handle, Record, Reject};
 use crate::{BlockStore, Replica, StoreError};
 use breaker::{Breaker, Cause};
 use budget::Budget;
-use load::{Load, large_bytes};
+use load::{Load, load_bytes};
 use race::{Event, Race, cause_of};
 use score::Score;
 
@@ -147,17 +147,17 @@ struct Sent {
     slow: Instant,
     overdue: Instant,
     /// What a large request counts for, bytes.
-    large_bytes: Option<u64>,
+    load_bytes: Option<u64>,
 }
 
 impl MirrorState {
-    fn sent(&mut self, ticket: u64, blocks: usize, large_bytes: Option<u64>) -> Sent {
+    fn sent(&mut self, ticket: u64, blocks: usize, load_bytes: Option<u64>) -> Sent {
         let at = Instant::now();
         let (mut slow, mut overdue) = (
             self.score.patience(blocks),
             self.score.overdue_after(blocks),
         );
-        if let Some(bytes) = large_bytes {
+        if let Some(bytes) = load_bytes {
             let patience = self.load.patience(bytes, at);
             slow = slow.max(patience);
             overdue = overdue.max(patience * 2);
@@ -167,7 +167,7 @@ impl MirrorState {
             at,
             slow: at + slow,
             overdue: at + overdue,
-            large_bytes,
+            load_bytes,
         };
         self.counts.requests += 1;
         self.outstanding.insert(ticket, sent);
@@ -177,7 +177,7 @@ impl MirrorState {
     /// A request has ended; `has_come`: with all that was asked for.
     fn ended(&mut self, ticket: u64, has_come: bool) {
         let sent = self.outstanding.remove(&ticket);
-        if let Some(bytes) = sent.and_then(|sent| sent.large_bytes) {
+        if let Some(bytes) = sent.and_then(|sent| sent.load_bytes) {
             self.load.ended(bytes, has_come, Instant::now());
         }
     }
@@ -208,22 +208,17 @@ impl Mirror {
     }
 
     /// Notes a request for `blocks`, which may be large; returns its ticket.
-    fn sent(&self, blocks: usize, large_bytes: Option<u64>) -> (u64, Sent) {
+    fn sent(&self, blocks: usize, load_bytes: Option<u64>) -> (u64, Sent) {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        (ticket, self.state().sent(ticket, blocks, large_bytes))
+        (ticket, self.state().sent(ticket, blocks, load_bytes))
     }
 
     /// Sort key of a ready mirror: first whether it is behind, then the expected time, which is at
     /// least as long as its oldest slow request has been waiting, and for a large request as what waits there takes.
-    fn rank(
-        &self,
-        state: &MirrorState,
-        large_bytes: Option<u64>,
-        now: Instant,
-    ) -> (bool, Duration) {
+    fn rank(&self, state: &MirrorState, load_bytes: Option<u64>, now: Instant) -> (bool, Duration) {
         let behind = self.behind.load(Ordering::Relaxed);
         let answer = state.score.expected_wait().max(state.waiting(now));
-        let load = large_bytes.map(|bytes| state.load.expected(bytes, now));
+        let load = load_bytes.map(|bytes| state.load.expected(bytes, now));
         (behind, load.map_or(answer, |load| load.max(answer)))
     }
 
@@ -409,8 +404,8 @@ impl Mirrors {
         verifier: Arc<dyn ResponseVerifier>,
     ) -> Result<(), Vec<Fault>> {
         let want = verifier.missing();
-        let large_bytes = large_bytes(want.len(), verifier.most_bytes(&want));
-        let order = self.order(large_bytes, Instant::now());
+        let load_bytes = load_bytes(want.len(), verifier.most_bytes(&want));
+        let order = self.order(load_bytes, Instant::now());
         let mut race = Race {
             verifier,
             around,
@@ -456,8 +451,8 @@ impl Mirrors {
         }
     }
 
-    /// Decides which mirrors are asked, and in what order: for a request that counts `large_bytes`, or for a small one.
-    fn order(&self, large_bytes: Option<u64>, now: Instant) -> Order {
+    /// Decides which mirrors are asked, and in what order: for a request that counts `load_bytes`, or for a small one.
+    fn order(&self, load_bytes: Option<u64>, now: Instant) -> Order {
         let mut ready = Vec::with_capacity(self.mirrors.len());
         let (mut due, mut liars) = (Vec::new(), Vec::new());
         let mut order = Order {
@@ -474,7 +469,7 @@ impl Mirrors {
             let state = mirror.state();
             match state.breaker.set_aside(now) {
                 None if state.breaker.is_due() => due.push(mirror),
-                None => ready.push((mirror.rank(&state, large_bytes, now), mirror)),
+                None => ready.push((mirror.rank(&state, load_bytes, now), mirror)),
                 // Wrong answers are detected, so such a mirror is better than none.
                 Some((_, Cause::Lie)) => liars.push(mirror),
                 Some((_, Cause::Newer)) => order.out.push(Fault::Unsupported {

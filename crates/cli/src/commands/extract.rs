@@ -26,8 +26,8 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
     }
     args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
-    let toward = (&[][..], Some(Reads::Everything));
-    let volume = session.open_toward(config, &args.reading, toward, output)?;
+    let volume =
+        session.open_toward(config, &args.reading, &[], Some(Reads::Everything), output)?;
     let options = ExtractOptions {
         owner: args.owner,
         skip_special: args.skip_special,

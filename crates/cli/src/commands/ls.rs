@@ -36,8 +36,7 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
         true => Reads::Names,
         false => Reads::Directory,
     };
-    let toward = (&*path, Some(reads));
-    let volume = session.open_toward(config, &args.reading, toward, output)?;
+    let volume = session.open_toward(config, &args.reading, &path, Some(reads), output)?;
     let mut listing = Listing {
         volume: &volume,
         reads,

@@ -29,8 +29,13 @@ pub fn run(args: &Prefetch, config: &Config, output: &mut Output) -> Outcome<Don
     }
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let toward = (&*path, Some(Reads::Everything));
-    let volume = session.open_toward(config, &args.reading, toward, output)?;
+    let volume = session.open_toward(
+        config,
+        &args.reading,
+        &path,
+        Some(Reads::Everything),
+        output,
+    )?;
     let snapshot = volume.current()?;
     let disk = disk_of(&snapshot)?;
     disk.wait_for_the_disk();

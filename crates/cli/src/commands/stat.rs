@@ -26,7 +26,7 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, (&path, None), output)?;
+    let volume = session.open_toward(config, &args.reading, &path, None, output)?;
     let (snapshot, inode, xattrs) = session.run(async {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());

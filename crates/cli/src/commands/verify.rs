@@ -25,8 +25,13 @@ pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done>
     args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let toward = (&*path, Some(Reads::Everything));
-    let volume = session.open_toward(config, &args.reading, toward, output)?;
+    let volume = session.open_toward(
+        config,
+        &args.reading,
+        &path,
+        Some(Reads::Everything),
+        output,
+    )?;
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "verifying");
     let snapshot = volume.current()?;

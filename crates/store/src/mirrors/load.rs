@@ -1,9 +1,8 @@
 //! How long one more large request would take at a mirror that is busy with others.
 //!
-//! A mirror gives no more than its line and its disks. What waits there, divided by what it gives in a second, is how
-//! long one more request takes; so a mirror that is farther away, or slower, gets the requests that would be answered
-//! there earlier (least expected completion). What it gives is measured, and not less than what came lately: a mirror
-//! that is asked for little gives little.
+//! The time is the bytes that are under way there, divided by the bytes that the mirror sends in a second. Each request
+//! goes to the mirror with the shortest time (least expected completion), so a mirror that is farther away or slower
+//! also gets some. The rate is measured. It falls slowly, because a mirror that is asked for little sends little.
 
 use std::time::Duration;
 
@@ -14,16 +13,17 @@ const LARGE_BLOCKS: usize = 16;
 const LARGE_BYTES: u64 = 256 << 10;
 /// What a block counts for if its length is not known, bytes.
 const BLOCK_BYTES: u64 = 8 << 10;
-/// How long it is counted what a mirror gives.
+/// The rate of a mirror is measured over this time.
 const WINDOW: Duration = Duration::from_millis(250);
-/// What is slow until it is known what a mirror gives, and what always is.
+/// Patience with a mirror whose rate is not known.
 const PATIENCE_AT_FIRST: Duration = Duration::from_secs(2);
+/// Patience with any mirror, at most.
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
-/// The rate of an earlier time counts so much less for each window.
+/// In each window the rate falls to this part of the earlier one at most.
 const KEPT: f64 = 0.9;
 
-/// What counts for a request for `blocks` of together `most_bytes` of plaintext; `None` if it is not large.
-pub(super) fn large_bytes(blocks: usize, most_bytes: Option<u64>) -> Option<u64> {
+/// The load of a large request for `blocks` of together `most_bytes` of plaintext, bytes; `None` if it is not large.
+pub(super) fn load_bytes(blocks: usize, most_bytes: Option<u64>) -> Option<u64> {
     let bytes = most_bytes.unwrap_or(blocks as u64 * BLOCK_BYTES);
     (blocks >= LARGE_BLOCKS || bytes >= LARGE_BYTES).then_some(bytes)
 }
@@ -32,9 +32,9 @@ pub(super) fn large_bytes(blocks: usize, most_bytes: Option<u64>) -> Option<u64>
 #[derive(Debug, Default)]
 pub(super) struct Load {
     under_way_bytes: u64,
-    /// What it gives, bytes a second; `None` before the first answer.
+    /// Bytes that it sends in a second; `None` before the first answer.
     rate: Option<f64>,
-    /// Since when it is counted what comes, and how many bytes came.
+    /// The start of the current window, and the bytes that came in it.
     window: Option<(Instant, u64)>,
     /// When the last answer came, if nothing is under way.
     idle_since: Option<Instant>,
@@ -50,7 +50,7 @@ impl Load {
         self.under_way_bytes = self.under_way_bytes.saturating_add(bytes);
     }
 
-    /// A request has ended; `has_come`: with all that was asked for.
+    /// A request has ended; `has_come` if it was answered in full.
     pub(super) fn ended(&mut self, bytes: u64, has_come: bool, now: Instant) {
         self.under_way_bytes = self.under_way_bytes.saturating_sub(bytes);
         if self.under_way_bytes == 0 {
@@ -68,7 +68,7 @@ impl Load {
         }
     }
 
-    /// After which time an answer is slow: who asks another mirror earlier fills both lines with the same blocks.
+    /// How long an answer may take before the same blocks are asked for elsewhere. Less would fill two lines with them.
     pub(super) fn patience(&self, bytes: u64, now: Instant) -> Duration {
         let known = self.rate.map(|_| self.expected(bytes, now));
         known.map_or(PATIENCE_AT_FIRST, |wait| {
@@ -76,8 +76,8 @@ impl Load {
         })
     }
 
-    /// How long one more request takes, at least. A mirror of which nothing is known gets one, to find out; and what is
-    /// known of an idle one counts less and less.
+    /// How long one more request is expected to take. A mirror with an unknown rate gets one request, which measures it. The
+    /// time of an idle mirror falls, so that its rate is measured again.
     pub(super) fn expected(&self, bytes: u64, now: Instant) -> Duration {
         let Some(rate) = self.rate else {
             return match self.under_way_bytes {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use trust::{Handle, Record};
 
 use super::breaker::Cause;
-use super::load::large_bytes;
+use super::load::load_bytes;
 use super::{Fault, Mirror, ResponseVerifier, Sent};
 use crate::{BoxFuture, StoreError};
 
@@ -116,7 +116,7 @@ impl Asked {
         want: Vec<Handle>,
         (around, most_bytes): (usize, Option<u64>),
     ) -> Asked {
-        let (ticket, sent) = mirror.sent(want.len(), large_bytes(want.len(), most_bytes));
+        let (ticket, sent) = mirror.sent(want.len(), load_bytes(want.len(), most_bytes));
         let (replica, handles) = (mirror.replica.clone(), want.clone());
         Asked {
             ticket,

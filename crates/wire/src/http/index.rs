@@ -201,7 +201,7 @@ impl View {
             if numbers.is_empty() {
                 return Ok(Vec::new());
             }
-            let fetched = run.fetch(web, &self.base, (numbers, is_walk)).await?;
+            let fetched = run.fetch(web, &self.base, numbers, is_walk).await?;
             Ok::<_, Fault>(
                 fetched
                     .into_iter()

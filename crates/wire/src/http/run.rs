@@ -6,6 +6,7 @@
 //! not the run. Every page is checked against the table, as in `store::index::table`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ const LONG_BYTES: u64 = 64 << 10;
 /// Pieces that a call for all of them has under way. They are the first that a reader asks for, and connections begin slowly,
 /// so there are many; but two requests are left for its first blocks.
 const AHEAD_PIECES: usize = 14;
-/// How long such a piece may take: not on a line of 4 Mbit/s or less.
+/// How long such a piece may take. On a line of less than some 7 Mbit/s that all of them share, one takes longer.
 const QUICK: Duration = Duration::from_secs(4);
 /// A call that wants at least this many blocks is part of a walk.
 pub(super) const WALK_BLOCKS: usize = 64;
@@ -73,7 +74,7 @@ pub(super) struct Run {
     /// How many pages were fetched one by one.
     wanted: AtomicUsize,
     /// How many calls fetch all pieces now, and get them quickly.
-    coming: watch::Sender<usize>,
+    fetch_all_calls: watch::Sender<usize>,
 }
 
 /// Consecutive pages that are fetched together.
@@ -98,7 +99,7 @@ impl Run {
             table: OnceCell::new(),
             pieces: (0..pieces).map(|_| Piece::default()).collect(),
             wanted: AtomicUsize::new(0),
-            coming: watch::Sender::new(0),
+            fetch_all_calls: watch::Sender::new(0),
         }
     }
 
@@ -121,7 +122,7 @@ impl Run {
     pub(super) async fn table(&self, web: &Web, base: &HttpAddress) -> Result<&Table, Fault> {
         let load = || async {
             let from = if self.is_small() { 0 } else { self.behind };
-            let bytes = self.read(web, base, from, self.name.len_bytes).await?;
+            let bytes = self.read(web, base, from..self.name.len_bytes).await?;
             let split = (self.behind - from) as usize;
             let table = bytes.get(split..).unwrap_or_default();
             let table = Table::parse(&self.name, table).map_err(broken)?;
@@ -153,17 +154,18 @@ impl Run {
         &self,
         web: &Web,
         base: &HttpAddress,
-        (mut numbers, is_walk): (Vec<usize>, bool),
+        mut numbers: Vec<usize>,
+        is_walk: bool,
     ) -> Result<Vec<(usize, Bytes)>, Fault> {
         if is_walk || numbers.len() > SEVERAL_PAGES {
-            self.come().await;
+            self.wait_for_fetch_all().await;
             let has_come = |at: usize| self.pieces.get(at).is_some_and(|p| p.pages.initialized());
             numbers.retain(|number| !has_come(number / PIECE_PAGES));
         }
         let (pieces, single) = self.choose(&numbers, is_walk);
         let pieces = pieces
             .into_iter()
-            .map(|piece| self.fetch_piece(web, base, (piece, false)));
+            .map(|piece| self.fetch_piece(web, base, piece, false));
         let spans = spans(&single)
             .into_iter()
             .map(|span| self.fetch_span(web, base, span));
@@ -204,14 +206,14 @@ impl Run {
         left.min(PIECE_PAGES as u64) as usize
     }
 
-    /// Fetches the table and all pages, some pieces at a time. False: it stopped, because they come slowly, and what a walk
-    /// asks for is to come first.
+    /// Fetches the table and all pages before anybody asks for them, some pieces at a time. False: a piece took longer than
+    /// [`QUICK`], and the rest was not fetched. On such a line the blocks of a walk are to come first.
     pub(super) async fn fetch_all(&self, web: &Web, base: &HttpAddress) -> Result<bool, Fault> {
         if self.is_small() {
             return self.table(web, base).await.map(|_| true);
         }
-        let _coming = Coming::begin(&self.coming);
-        let fetch = |at| timeout(QUICK, self.fetch_piece(web, base, (at, true)));
+        let _call = FetchAllCall::begin(&self.fetch_all_calls);
+        let fetch = |at| timeout(QUICK, self.fetch_piece(web, base, at, true));
         let pieces = async {
             let pieces = stream::iter(0..self.pieces.len()).map(fetch);
             let mut pieces = pieces.buffer_unordered(AHEAD_PIECES);
@@ -228,20 +230,22 @@ impl Run {
         Ok(are_quick)
     }
 
-    /// Waits while all pieces come quickly: what a call wants is among them, and asking for it by itself takes the turns of
-    /// others.
-    async fn come(&self) {
-        let mut coming = self.coming.subscribe();
-        let ended = coming.wait_for(|calls| *calls == 0);
+    /// Waits until no [`fetch_all`](Run::fetch_all) is under way, at most [`QUICK`]: the pages that a call wants are among those
+    /// that come, and requests of its own would delay others.
+    async fn wait_for_fetch_all(&self) {
+        let mut calls = self.fetch_all_calls.subscribe();
+        let ended = calls.wait_for(|calls| *calls == 0);
         let _ = timeout(QUICK, ended).await;
     }
 
-    /// Fetches a piece, once for all callers that wait; before anybody asks for it, or without the table, if `is_ahead`.
+    /// Fetches a piece and the table, once for all callers. A piece that nobody has asked for (`is_ahead`) is not limited to
+    /// the few long requests under way.
     async fn fetch_piece(
         &self,
         web: &Web,
         base: &HttpAddress,
-        (at, is_ahead): (usize, bool),
+        at: usize,
+        is_ahead: bool,
     ) -> Result<(), Fault> {
         let Some(piece) = self.pieces.get(at) else {
             return Ok(());
@@ -252,8 +256,8 @@ impl Run {
             let to = (from + (PIECE_PAGES * PAGE_BYTES) as u64).min(self.behind);
             let read = async {
                 match is_ahead {
-                    true => self.read(web, base, from, to).await,
-                    false => self.read_in_turn(web, base, from, to).await,
+                    true => self.read(web, base, from..to).await,
+                    false => self.read_in_turn(web, base, from..to).await,
                 }
             };
             let (bytes, table) = try_join(read, self.table(web, base)).await?;
@@ -275,7 +279,7 @@ impl Run {
         };
         let at = |number: usize| number as u64 * PAGE_BYTES as u64;
         let (from, to) = (at(*first), at(last + 1));
-        let bytes = self.read_in_turn(web, base, from, to).await?;
+        let bytes = self.read_in_turn(web, base, from..to).await?;
         let table = self.table.get().ok_or_else(|| broken("no table"))?;
         check_pages(table, *first, &bytes)?;
         let pages = span.iter().filter_map(|number| {
@@ -292,27 +296,22 @@ impl Run {
         &self,
         web: &Web,
         base: &HttpAddress,
-        from: u64,
-        to: u64,
+        part: Range<u64>,
     ) -> Result<Bytes, Fault> {
-        let read = self.read(web, base, from, to);
-        match to.saturating_sub(from) >= LONG_BYTES {
+        let is_long = part.end.saturating_sub(part.start) >= LONG_BYTES;
+        let read = self.read(web, base, part);
+        match is_long {
             true => web.in_turn(read).await,
             false => read.await,
         }
     }
 
-    async fn read(
-        &self,
-        web: &Web,
-        base: &HttpAddress,
-        from: u64,
-        to: u64,
-    ) -> Result<Bytes, Fault> {
+    async fn read(&self, web: &Web, base: &HttpAddress, part: Range<u64>) -> Result<Bytes, Fault> {
+        let len_bytes = part.end.saturating_sub(part.start);
         let file = self.name.id.index();
         let url = base.join(&file).ok_or_else(|| broken("no such name"))?;
-        match web.range(&url, from, to.saturating_sub(from)).await? {
-            Got::Body(bytes, _) if bytes.len() as u64 == to - from => Ok(bytes),
+        match web.range(&url, part.start, len_bytes).await? {
+            Got::Body(bytes, _) if bytes.len() as u64 == len_bytes => Ok(bytes),
             Got::Body(..) | Got::PastEnd | Got::NoParts => {
                 Err(Fault::Gone(format!("{file} is cut short")))
             }
@@ -321,19 +320,19 @@ impl Run {
     }
 }
 
-/// A call that fetches all pieces. Others wait for it until it ends, or is dropped.
-struct Coming<'a> {
+/// A call of [`Run::fetch_all`]. Others wait for it until it ends, or is dropped.
+struct FetchAllCall<'a> {
     calls: &'a watch::Sender<usize>,
 }
 
-impl<'a> Coming<'a> {
-    fn begin(calls: &'a watch::Sender<usize>) -> Coming<'a> {
+impl<'a> FetchAllCall<'a> {
+    fn begin(calls: &'a watch::Sender<usize>) -> FetchAllCall<'a> {
         calls.send_modify(|calls| *calls += 1);
-        Coming { calls }
+        FetchAllCall { calls }
     }
 }
 
-impl Drop for Coming<'_> {
+impl Drop for FetchAllCall<'_> {
     fn drop(&mut self) {
         self.calls.send_modify(|calls| *calls -= 1);
     }

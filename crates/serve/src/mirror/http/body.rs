@@ -20,6 +20,7 @@ use crate::net::Held;
 pub(super) struct Answer {
     /// All of it, if it is in memory.
     ready: Option<Bytes>,
+    /// Sections that are not yet sent, in their order in the body.
     left: VecDeque<Section>,
     left_bytes: u64,
     source: Option<Source>,
@@ -28,7 +29,7 @@ pub(super) struct Answer {
     _answering: Answering,
 }
 
-/// What is still to be sent, in order.
+/// A contiguous part of a body.
 #[derive(Debug)]
 pub(super) enum Section {
     /// Bytes in memory.
@@ -91,7 +92,7 @@ impl Answer {
         }
     }
 
-    /// Parts of a file, and what stands between them.
+    /// A body of `sections`: parts of a file, and bytes between them.
     pub(super) fn file(
         (file, mirror): (Arc<dyn DiskFile>, Arc<Mirror>),
         sections: VecDeque<Section>,
@@ -111,7 +112,7 @@ impl Answer {
     }
 }
 
-/// Takes the next sections: together one piece.
+/// Removes the next piece, at most [`PIECE_BYTES`] long, from what is left.
 fn take_piece(left: &mut VecDeque<Section>) -> Vec<Section> {
     let (mut piece, mut room) = (Vec::new(), PIECE_BYTES as u64);
     while room > 0

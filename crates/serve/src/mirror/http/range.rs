@@ -5,7 +5,7 @@ const MAX_PARTS: usize = 64;
 
 /// What to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Requested {
     /// All of it.
     Whole,
     /// These bytes.
@@ -33,30 +33,30 @@ impl Part {
 
 /// The parts of a file of `len_bytes` that a header asks for. The standard allows to ignore it: so is anything but
 /// ranges in bytes, and what only an attacker asks for: parts that overlap or go back, and very many.
-pub(super) fn asked(header: Option<&str>, len_bytes: u64) -> Asked {
+pub(super) fn requested(header: Option<&str>, len_bytes: u64) -> Requested {
     let set = header.and_then(|text| {
         let (unit, set) = text.trim().split_once('=')?;
         unit.eq_ignore_ascii_case("bytes").then_some(set)
     });
     let Some(set) = set else {
-        return Asked::Whole;
+        return Requested::Whole;
     };
     let mut parts: Vec<Part> = Vec::new();
     for text in set.split(',') {
         let Some(part) = range(text.trim(), len_bytes) else {
-            return Asked::Whole;
+            return Requested::Whole;
         };
         let goes_on = |part: &Part| parts.last().is_none_or(|before| before.last < part.first);
         match part {
             None => {}
             Some(part) if goes_on(&part) && parts.len() < MAX_PARTS => parts.push(part),
-            Some(_) => return Asked::Whole,
+            Some(_) => return Requested::Whole,
         }
     }
     match parts.as_slice() {
-        [] => Asked::Nowhere,
-        [part] => Asked::Part(*part),
-        _ => Asked::Parts(parts),
+        [] => Requested::Nowhere,
+        [part] => Requested::Part(*part),
+        _ => Requested::Parts(parts),
     }
 }
 
@@ -96,38 +96,38 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_and_others_ignored() {
-        let one = |first, last| Asked::Part(part(first, last));
+        let one = |first, last| Requested::Part(part(first, last));
         for (text, len, expected) in [
             ("bytes=0-0", 10, one(0, 0)),
             ("bytes=2-5", 10, one(2, 5)),
-            ("Bytes = 2-5", 10, Asked::Whole),
+            ("Bytes = 2-5", 10, Requested::Whole),
             ("BYTES=2-5", 10, one(2, 5)),
             ("bytes=2-", 10, one(2, 9)),
             ("bytes=9-99999999999999999999999", 10, one(9, 9)),
             ("bytes=-3", 10, one(7, 9)),
             ("bytes=-30", 10, one(0, 9)),
-            ("bytes=10-", 10, Asked::Nowhere),
-            ("bytes=99999999999999999999999-", 10, Asked::Nowhere),
-            ("bytes=-0", 10, Asked::Nowhere),
-            ("bytes=0-0", 0, Asked::Nowhere),
-            ("bytes=-5", 0, Asked::Nowhere),
-            ("bytes=5-2", 10, Asked::Whole),
-            ("bytes=+1-2", 10, Asked::Whole),
-            ("bytes=-", 10, Asked::Whole),
-            ("bytes=--1", 10, Asked::Whole),
-            ("lines=0-1", 10, Asked::Whole),
-            ("", 10, Asked::Whole),
-            ("bytes", 10, Asked::Whole),
+            ("bytes=10-", 10, Requested::Nowhere),
+            ("bytes=99999999999999999999999-", 10, Requested::Nowhere),
+            ("bytes=-0", 10, Requested::Nowhere),
+            ("bytes=0-0", 0, Requested::Nowhere),
+            ("bytes=-5", 0, Requested::Nowhere),
+            ("bytes=5-2", 10, Requested::Whole),
+            ("bytes=+1-2", 10, Requested::Whole),
+            ("bytes=-", 10, Requested::Whole),
+            ("bytes=--1", 10, Requested::Whole),
+            ("lines=0-1", 10, Requested::Whole),
+            ("", 10, Requested::Whole),
+            ("bytes", 10, Requested::Whole),
         ] {
-            assert_eq!(asked(Some(text), len), expected, "{text} of {len}");
+            assert_eq!(requested(Some(text), len), expected, "{text} of {len}");
         }
-        assert_eq!(asked(None, 10), Asked::Whole);
+        assert_eq!(requested(None, 10), Requested::Whole);
     }
 
     #[test]
     fn several_ranges_are_parts_if_they_go_on() {
         let parts = |parts: &[(u64, u64)]| {
-            Asked::Parts(
+            Requested::Parts(
                 parts
                     .iter()
                     .map(|(first, last)| part(*first, *last))
@@ -140,22 +140,22 @@ mod tests {
             ("bytes=0-1,-2", parts(&[(0, 1), (8, 9)])),
             ("bytes=0-1,7-", parts(&[(0, 1), (7, 9)])),
             ("bytes=0-1,7-99,10-11", parts(&[(0, 1), (7, 9)])),
-            ("bytes=0-1,10-11", Asked::Part(part(0, 1))),
-            ("bytes=10-11,12-13", Asked::Nowhere),
-            ("bytes=0-1,1-2", Asked::Whole),
-            ("bytes=3-4,0-1", Asked::Whole),
-            ("bytes=0-,0-", Asked::Whole),
-            ("bytes=0-1,", Asked::Whole),
-            ("bytes=0-1,x", Asked::Whole),
-            ("bytes=,", Asked::Whole),
+            ("bytes=0-1,10-11", Requested::Part(part(0, 1))),
+            ("bytes=10-11,12-13", Requested::Nowhere),
+            ("bytes=0-1,1-2", Requested::Whole),
+            ("bytes=3-4,0-1", Requested::Whole),
+            ("bytes=0-,0-", Requested::Whole),
+            ("bytes=0-1,", Requested::Whole),
+            ("bytes=0-1,x", Requested::Whole),
+            ("bytes=,", Requested::Whole),
         ] {
-            assert_eq!(asked(Some(text), 10), expected, "{text}");
+            assert_eq!(requested(Some(text), 10), expected, "{text}");
         }
         let many = |count: u64| {
             let ranges: Vec<String> = (0..count).map(|n| format!("{}-{}", n * 2, n * 2)).collect();
-            asked(Some(&format!("bytes={}", ranges.join(","))), 1000)
+            requested(Some(&format!("bytes={}", ranges.join(","))), 1000)
         };
-        assert!(matches!(many(64), Asked::Parts(parts) if parts.len() == 64));
-        assert_eq!(many(65), Asked::Whole);
+        assert!(matches!(many(64), Requested::Parts(parts) if parts.len() == 64));
+        assert_eq!(many(65), Requested::Whole);
     }
 }

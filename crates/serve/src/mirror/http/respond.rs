@@ -17,7 +17,7 @@ use wire::ObjectName;
 
 use super::body::{Answer, Section};
 use super::deadlines::{Answering, ConnectionDeadlines, PIECE_BYTES};
-use super::range::{Asked, Part, asked};
+use super::range::{Part, Requested, requested};
 use crate::mirror::reader::RepositoryReader;
 use crate::mirror::volumes::Mirror;
 use crate::net::{Account, Held};
@@ -175,30 +175,30 @@ fn send<B>(
     let in_range = text(headers, IF_RANGE).is_none_or(|asked| asked == tag);
     let range = text(headers, RANGE).filter(|_| in_range && *request.method() == Method::GET);
     let (mut status, mut sections) = (StatusCode::PARTIAL_CONTENT, VecDeque::new());
-    let wanted = asked(range, len);
+    let wanted = requested(range, len);
     let boundary = match (&wanted, &found) {
-        (Asked::Parts(_), Found::File(..)) => boundary(),
+        (Requested::Parts(_), Found::File(..)) => boundary(),
         _ => None,
     };
     match (wanted, boundary) {
-        (Asked::Part(part), _) => {
+        (Requested::Part(part), _) => {
             about.push((CONTENT_RANGE, content_range(part, len)));
             sections.push_back(section(part));
         }
-        (Asked::Parts(parts), Some(boundary)) => {
+        (Requested::Parts(parts), Some(boundary)) => {
             let kind = format!("multipart/byteranges; boundary={boundary}");
             about.push((CONTENT_TYPE, kind));
             sections = several(&parts, len, &boundary);
         }
         // The head is short, and sent whole instead of in parts.
-        (Asked::Whole | Asked::Parts(_), _) => {
+        (Requested::Whole | Requested::Parts(_), _) => {
             status = StatusCode::OK;
             sections.extend(
                 len.checked_sub(1)
                     .map(|last| section(Part { first: 0, last })),
             );
         }
-        (Asked::Nowhere, _) => {
+        (Requested::Nowhere, _) => {
             let about = [(CONTENT_RANGE, format!("bytes */{len}"))];
             return refusal(StatusCode::RANGE_NOT_SATISFIABLE, &about, answering);
         }

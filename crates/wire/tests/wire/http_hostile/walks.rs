@@ -172,7 +172,7 @@ async fn an_index_that_comes_slowly_or_wrong_is_not_fetched_ahead() {
     let began = Instant::now();
     slow.store.prepare(u64::MAX).await;
     assert!(began.elapsed() < Duration::from_secs(8));
-    // Nobody waits for pieces any more.
+    // Later calls do not wait for pieces.
     let few = many(&slow, 0).split_off(236);
     assert_eq!(slow.store.get_many(&few, 0).await.unwrap().len(), few.len());
     assert!(began.elapsed() < Duration::from_secs(8));
