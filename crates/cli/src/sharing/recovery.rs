@@ -52,10 +52,10 @@ pub async fn open(
         let Some(more) = more else {
             opened?;
             if client.owes() && matches!(client.view().phase, Phase::Running) {
-                match client.give_back(patience).await {
-                    Ok(given) => recovered.given = Some(given),
-                    Err(error) => recovered.failed = Some(error.to_string()),
-                }
+                recovered = Recovered {
+                    epoch: recovered.epoch,
+                    ..Recovered::of(client.give_back(patience).await)
+                };
             }
             return Ok((client, recovered));
         };
@@ -84,26 +84,42 @@ pub async fn follow(home: &Home, more: Vec<Signed>, until: Instant) -> Outcome<F
     Ok(following.await.map_err(|_| ClientError::Closed)??)
 }
 
-/// Logs what came back and what is lost, each once.
-pub fn log(given: &GivenBack) {
-    for (path, why) in &given.lacking {
-        let path = text::printable(path);
-        tracing::warn!(%path, %why, "a file of this device is lost after the fork");
-    }
-    for copy in &given.copies {
-        let name = text::printable(copy.copy.as_bytes());
-        tracing::info!(%name, "a file of this device is here again after the fork");
-    }
-    tracing::warn!(
-        entries = given.entries,
-        copies = given.copies.len(),
-        lacking = given.lacking.len(),
-        others = given.others,
-        "the log that stands after the fork does not have all entries of this device; copies are back"
-    );
-}
-
 impl Recovered {
+    /// What came back, or why not everything did.
+    pub fn of(given: Result<GivenBack, ClientError>) -> Recovered {
+        let mut recovered = Recovered::default();
+        match given {
+            Ok(given) => recovered.given = Some(given),
+            Err(error) => recovered.failed = Some(error.to_string()),
+        }
+        recovered
+    }
+
+    /// Logs what came back and what is lost, for a process that stays.
+    pub fn log(&self) {
+        if let Some(error) = &self.failed {
+            tracing::warn!(%error, "what a fork has taken is not back yet");
+        }
+        let Some(given) = self.given.as_ref().filter(|given| given.entries > 0) else {
+            return;
+        };
+        for (path, why) in &given.lacking {
+            let path = text::printable(path);
+            tracing::warn!(%path, %why, "a file of this device is lost after the fork");
+        }
+        for copy in &given.copies {
+            let name = text::printable(copy.copy.as_bytes());
+            tracing::info!(%name, "a file of this device is here again after the fork");
+        }
+        tracing::warn!(
+            entries = given.entries,
+            copies = given.copies.len(),
+            lacking = given.lacking.len(),
+            others = given.others,
+            "the log that stands after the fork does not have all entries of this device; copies are back"
+        );
+    }
+
     /// Tells people what happened.
     pub fn tell(&self, output: &mut Output) {
         if self.epoch.is_some() {

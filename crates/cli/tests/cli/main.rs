@@ -49,6 +49,7 @@ mod shared_server;
 mod signals;
 mod status;
 mod support;
+mod two_mirrors;
 mod unheard;
 mod units;
 mod versions;

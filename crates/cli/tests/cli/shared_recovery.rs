@@ -106,11 +106,12 @@ fn engine_that_stays_goes_over_by_itself_and_gives_back() {
     let (mut orderer, ada, laptop) = forked();
     std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
     laptop.run(&["put", "long", "notes"]).ends(0);
-    let running = Running::begin(&laptop, &[]);
+    let mut running = Running::begin(&laptop, &[]);
     let rules = recovered(&ada, &[]);
     accepted(&mut orderer, &rules);
     assert_eq!(read(&laptop, "plan"), "the ferry goes at nine\n");
     wait_until("the copy is there", || copies(&ada).len() == 1);
+    running.wait_for_error("is lost");
     put(&laptop, "again", "we too\n");
     assert_eq!(read(&ada, "again"), "we too\n");
     let told = running.stop().ends(0);

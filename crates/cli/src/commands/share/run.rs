@@ -24,6 +24,7 @@ use crate::metrics::Listening;
 use crate::notify;
 use crate::output::{Done, Output, fields};
 use crate::session;
+use crate::sharing::recovery::Recovered;
 use crate::sharing::session::{now, refused};
 use crate::sharing::{places, recovery};
 
@@ -171,7 +172,7 @@ impl Running {
     async fn start(home: Home, deadline: Duration) -> Outcome<Running> {
         let until = Instant::now() + deadline;
         // The server may come later.
-        let (client, _) = recovery::open(&home, until, deadline, async |_, _| Ok(())).await?;
+        let client = open(&home, until, deadline).await?;
         Ok(Running {
             home,
             deadline,
@@ -190,18 +191,14 @@ impl Running {
         let until = Instant::now() + self.deadline;
         let Some(more) = client.offered() else {
             if client.owes() && matches!(client.view().phase, Phase::Running) {
-                match client.give_back(self.deadline).await {
-                    Ok(given) => recovery::log(&given),
-                    Err(error) => tracing::warn!(%error, "what a fork has taken is not back yet"),
-                }
+                Recovered::of(client.give_back(self.deadline).await).log();
             }
             return;
         };
         let gone = async {
             client.close(until).await?;
             recovery::follow(&self.home, more, until).await?;
-            let (client, _) =
-                recovery::open(&self.home, until, self.deadline, async |_, _| Ok(())).await?;
+            let client = open(&self.home, until, self.deadline).await?;
             *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
             Ok::<(), Failure>(())
         };
@@ -221,6 +218,14 @@ impl Running {
             _ => None,
         }
     }
+}
+
+/// Starts the engine of a home, without its server too. What came back after a fork meanwhile is logged.
+async fn open(home: &Home, until: Instant, patience: Duration) -> Outcome<Client> {
+    let opening = recovery::open(home, until, patience, async |_, _| Ok(()));
+    let (client, recovered) = opening.await?;
+    recovered.log();
+    Ok(client)
 }
 
 /// The states of the volumes in one line.

@@ -36,35 +36,51 @@ const AT_LAST: Duration = Duration::from_secs(24 * 3600);
 /// After a failure to accept, which is mostly a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether the engine ends, and what is still open.
-#[derive(Debug)]
-pub(in crate::client) struct Hosting {
-    leaving: watch::Sender<bool>,
-    open: watch::Sender<usize>,
-}
+/// What this process has open for others while it has the engine.
+#[derive(Debug, Default)]
+pub(in crate::client) struct Hosting(watch::Sender<Open>);
 
-impl Default for Hosting {
-    fn default() -> Self {
-        Hosting {
-            leaving: watch::Sender::new(false),
-            open: watch::Sender::new(0),
-        }
-    }
+#[derive(Debug, Default)]
+struct Open {
+    /// The process gives the engine up.
+    is_leaving: bool,
+    /// The listener and the connections.
+    count: usize,
+    /// The socket's file, as long as this process has to remove it.
+    socket: Option<PathBuf>,
 }
 
 impl Hosting {
     /// Hands over: takes nothing more, and waits until what was taken is answered, or until the deadline.
+    ///
+    /// The socket's file goes first. This process still has the lock, and later the file may be another process's.
     pub(in crate::client) async fn leave(&self, deadline: Instant) {
-        self.leaving.send_replace(true);
-        let mut open = self.open.subscribe();
-        let ended = open.wait_for(|open| *open == 0);
+        let mut socket = None;
+        self.0.send_modify(|open| {
+            open.is_leaving = true;
+            socket = open.socket.take();
+        });
+        if let Some(socket) = socket {
+            // Whoever connects to a socket on which nobody listens goes on without it.
+            let _ = std::fs::remove_file(socket);
+        }
+        let mut open = self.0.subscribe();
+        let ended = open.wait_for(|open| open.count == 0);
         // What is left at the deadline ends with the process: its outcome is unknown to who waits for it.
         let _ = timeout_at(deadline.into(), ended).await;
     }
 
-    fn enter(self: &Arc<Self>) -> Inside {
-        self.open.send_modify(|open| *open = open.saturating_add(1));
-        Inside(Arc::clone(self))
+    /// One more is open, perhaps the listener at this socket. None: this process is leaving.
+    fn enter(self: &Arc<Self>, socket: Option<PathBuf>) -> Option<Inside> {
+        let has_entered = self.0.send_if_modified(|open| {
+            if open.is_leaving {
+                return false;
+            }
+            open.count = open.count.saturating_add(1);
+            open.socket = socket.or(open.socket.take());
+            true
+        });
+        has_entered.then(|| Inside(Arc::clone(self)))
     }
 }
 
@@ -73,27 +89,27 @@ struct Inside(Arc<Hosting>);
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        let open = &self.0.open;
-        open.send_modify(|open| *open = open.saturating_sub(1));
+        let open = &self.0.0;
+        open.send_modify(|open| open.count = open.count.saturating_sub(1));
     }
 }
 
-/// Listens on the socket of a home whose lock this process has.
+/// Listens on the socket of a home whose lock this process has, unless it is leaving already.
 pub(super) fn host(home: PathBuf, engine: Weak<Inner>, hosting: &Arc<Hosting>) -> io::Result<()> {
+    let Some(inside) = hosting.enter(Some(socket::path(&home))) else {
+        return Ok(());
+    };
     let (listener, owner) = socket::bind(&home)?;
-    let inside = hosting.enter();
     let hosting = Arc::clone(hosting);
     tokio::spawn(async move {
         listen(listener, owner, engine, &hosting).await;
-        // Before the lock is free: later the socket may be another process's.
-        let _ = std::fs::remove_file(socket::path(&home));
         drop(inside);
     });
     Ok(())
 }
 
 async fn listen(listener: UnixListener, owner: Owner, engine: Weak<Inner>, hosting: &Arc<Hosting>) {
-    let mut leaving = hosting.leaving.subscribe();
+    let mut leaving = hosting.0.subscribe();
     loop {
         let stream = tokio::select! {
             () = left(&mut leaving) => return,
@@ -107,10 +123,13 @@ async fn listen(listener: UnixListener, owner: Owner, engine: Weak<Inner>, hosti
             .peer_cred()
             .is_ok_and(|peer| owner.admits(peer.uid()));
         // The listener itself is one.
-        if !is_owner || *hosting.open.borrow() > MAX_CONNECTIONS {
+        if !is_owner || hosting.0.borrow().count > MAX_CONNECTIONS {
             continue;
         }
-        let (inside, engine) = (hosting.enter(), Weak::clone(&engine));
+        let Some(inside) = hosting.enter(None) else {
+            return;
+        };
+        let engine = Weak::clone(&engine);
         tokio::spawn(async move {
             if let Err(error) = attend(stream, engine, &inside).await {
                 tracing::debug!(%error, "the connection of a program on this machine has ended");
@@ -120,14 +139,14 @@ async fn listen(listener: UnixListener, owner: Owner, engine: Weak<Inner>, hosti
 }
 
 /// Until the engine ends.
-async fn left(leaving: &mut watch::Receiver<bool>) {
+async fn left(leaving: &mut watch::Receiver<Open>) {
     // Without a sender there is no engine.
-    drop(leaving.wait_for(|leaving| *leaving).await);
+    drop(leaving.wait_for(|open| open.is_leaving).await);
 }
 
 /// One connection, until either end ends it.
 async fn attend(mut stream: UnixStream, engine: Weak<Inner>, inside: &Inside) -> io::Result<()> {
-    let mut leaving = inside.0.leaving.subscribe();
+    let mut leaving = inside.0.0.subscribe();
     let hello = tokio::select! {
         hello = greet(&mut stream) => hello?,
         () = left(&mut leaving) => return Ok(()),

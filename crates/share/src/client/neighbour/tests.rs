@@ -1,7 +1,7 @@
 //! Guests over a real socket: of an engine of this process, and of a process that a test plays.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use sim::time::eventually;
 use store::BlockSink;
@@ -10,10 +10,10 @@ use trust::frame::Packer;
 use trust::handle::Kind;
 use trust::{Handle, Record};
 
-use super::host::{host, parts};
+use super::host::{Hosting, host, parts};
 use super::seat::{Seat, keep};
 use super::socket::{Owner, bind, greet, read_frame, write_frame};
-use super::{guest, seat};
+use super::{guest, seat, socket};
 use crate::client::local::{Asked, HELLO_BYTES, Hello, MAX_ASKED_BYTES, MAX_UNDER_WAY, Told};
 use crate::client::tests::{Lab, create, done, look, place, read, soon};
 use crate::client::{Client, ClientError, Compared, Connection, Options, Phase, View};
@@ -163,6 +163,28 @@ async fn engine_that_ends_answers_changes_and_says_so() {
     lab.serve();
     assert!(matches!(done(writing.await.unwrap()), Answer::Done(_)));
     closing.await.unwrap().unwrap();
+}
+
+/// Another process may have the lock, and the socket, as soon as this one has left.
+#[tokio::test]
+async fn who_has_left_does_not_remove_the_socket_of_the_next_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let home = directory.path();
+    let [early, late] = [(); 2].map(|()| Arc::new(Hosting::default()));
+    host(home.to_owned(), Weak::new(), &late).unwrap();
+    late.leave(Instant::now()).await;
+    assert!(!home.join("socket").exists());
+    // This one leaves while it takes the engine.
+    early.leave(Instant::now()).await;
+    host(home.to_owned(), Weak::new(), &early).unwrap();
+    let (_listener, _) = bind(home).unwrap();
+    // Time for the tasks of the process that has left.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(socket::connect(home).await.is_ok());
+    for hosting in [early, late] {
+        hosting.leave(Instant::now()).await;
+    }
+    assert!(socket::connect(home).await.is_ok());
 }
 
 /// A process at the socket of a home, which a test plays.
