@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::path::Path;
+use std::time::Instant;
 
 /// The state directory cannot be read or written.
 ///
@@ -45,6 +46,15 @@ impl StateError {
     /// Whether another process held the lock until the deadline.
     pub fn is_locked(&self) -> bool {
         matches!(self, StateError::Locked { .. })
+    }
+
+    /// The same error for a caller that has waited for the lock since `began`, several times.
+    #[must_use]
+    pub fn waiting_since(mut self, began: Instant) -> StateError {
+        if let StateError::Locked { waited_ms, .. } = &mut self {
+            *waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        }
+        self
     }
 }
 

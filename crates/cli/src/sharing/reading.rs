@@ -5,8 +5,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use ::share::client::ClientError;
-use ::share::home::Home;
+use ::share::home::{Followed, Home};
 
+use super::recovery::{self, Recovered};
 use super::session::Shared;
 use crate::args::{Reading, Waiting};
 use crate::config::Config;
@@ -93,7 +94,7 @@ impl<'a> Opening<'a> {
                 return shared.close(Err(begun_again(nothing_seen)), output);
             }
             again = false;
-            shared.leave(output)?;
+            shared.go_over(output)?;
         }
     }
 }
@@ -159,6 +160,21 @@ impl Shared {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Closes the volume. If its server has shown that the owners have begun the log again, the device goes over: an engine
+    /// of another process may stay in the old log for a while, and a command that begins again would find it there.
+    fn go_over(self, output: &mut Output) -> Outcome<()> {
+        let offered = self.client().offered();
+        self.end(output)?;
+        let Some(more) = offered else {
+            return Ok(());
+        };
+        let following = recovery::follow(self.home(), more, self.until());
+        if let Followed::Epoch(epoch) = self.run(following)? {
+            Recovered::at(epoch).tell(output);
+        }
+        Ok(())
     }
 
     /// Whether a command failed because the owners have begun the log again.

@@ -85,6 +85,14 @@ pub async fn follow(home: &Home, more: Vec<Signed>, until: Instant) -> Outcome<F
 }
 
 impl Recovered {
+    /// The device has gone over to this epoch.
+    pub fn at(epoch: u64) -> Recovered {
+        Recovered {
+            epoch: Some(epoch),
+            ..Recovered::default()
+        }
+    }
+
     /// What came back, or why not everything did.
     pub fn of(given: Result<GivenBack, ClientError>) -> Recovered {
         let mut recovered = Recovered::default();

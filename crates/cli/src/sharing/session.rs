@@ -123,14 +123,14 @@ impl Shared {
         if let Some(why) = self.convicted() {
             output.ends_with(ClientError::from(why).into());
         }
-        let closed = self.leave(output);
+        let closed = self.end(output);
         let value = outcome?;
         closed?;
         Ok(value)
     }
 
     /// Ends the work, and nothing of it counts for the result.
-    pub(super) fn leave(self, output: &mut Output) -> Outcome<()> {
+    pub(super) fn end(&self, output: &mut Output) -> Outcome<()> {
         self.recovered.tell(output);
         let closing = async {
             if self.has_written.load(Ordering::Relaxed) {

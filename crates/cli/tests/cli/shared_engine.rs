@@ -45,11 +45,6 @@ impl Running {
         self.0.as_ref().unwrap().child.id()
     }
 
-    /// Waits until it prints this among its errors.
-    pub fn wait_for_error(&mut self, text: &str) {
-        self.0.as_mut().unwrap().wait_for_error(text);
-    }
-
     /// SIGTERM.
     pub fn stop(mut self) -> Ran {
         let talk = self.0.take().unwrap();

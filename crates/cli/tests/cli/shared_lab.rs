@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::support::{Home, Ran};
 
@@ -195,9 +195,6 @@ pub fn found(orderer: &mut Orderer, key: &str, flags: &[&str], serve_flags: &[&s
 pub struct Talk {
     pub child: Child,
     pub stdout: BufReader<ChildStdout>,
-    stderr: BufReader<ChildStderr>,
-    /// What was read of its errors.
-    err: String,
 }
 
 impl Talk {
@@ -208,13 +205,7 @@ impl Talk {
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        Talk {
-            child,
-            stdout,
-            stderr,
-            err: String::new(),
-        }
+        Talk { child, stdout }
     }
 
     /// The next line.
@@ -235,18 +226,11 @@ impl Talk {
         record[key].as_str().unwrap().to_owned()
     }
 
-    /// Waits until it prints this among its errors.
-    pub fn wait_for_error(&mut self, text: &str) {
-        while !self.err.contains(text) {
-            let read = self.stderr.read_line(&mut self.err).unwrap();
-            assert!(read > 0, "no {text}: {}", self.err);
-        }
-    }
-
     fn end_after(&mut self, mut out: String) -> Ran {
         self.stdout.read_to_string(&mut out).unwrap();
-        let mut err = std::mem::take(&mut self.err);
-        self.stderr.read_to_string(&mut err).unwrap();
+        let mut err = String::new();
+        let mut stderr = self.child.stderr.take().unwrap();
+        stderr.read_to_string(&mut err).unwrap();
         let code = self.child.wait().unwrap().code().unwrap_or(-1);
         Ran { code, out, err }
     }

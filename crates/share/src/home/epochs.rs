@@ -11,7 +11,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use state::private;
 use trust::statement::Signed;
@@ -22,6 +22,8 @@ use crate::disk;
 
 /// In a memory of which nothing is to be given back any more.
 pub(crate) const GIVEN_BACK: &str = "given-back";
+/// How often a process that waits for another one looks what that one has taken.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What newer policies changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,12 @@ pub(super) fn memory(home: &Path, epoch: u64) -> PathBuf {
     }
 }
 
+/// Whether both have the same policies as far as both go.
+fn begin_alike(one: &[Signed], other: &[Signed]) -> bool {
+    let mut both = one.iter().zip(other);
+    both.all(|(one, other)| one.hash() == other.hash())
+}
+
 impl Home {
     /// Where this device's memory of an epoch lies.
     pub fn memory(&self, epoch: u64) -> PathBuf {
@@ -58,13 +66,26 @@ impl Home {
     }
 
     /// Takes policies from the genesis on, durably. They must continue those of the home. If they begin another epoch of
-    /// the log, the device goes over to it. Waits for a process that uses the home, until the deadline.
+    /// the log, the device goes over to it. Waits for a process that uses the home, until the deadline or until that process
+    /// has taken them: it may go on with them, and keep the home.
     ///
     /// # Errors
     /// [`HomeError`]; then the home is as before.
     pub fn follow(&self, policies: &[Signed], deadline: Instant) -> Result<Followed, HomeError> {
         verify(self.volume, policies)?;
-        self.clone().idle(deadline)?.follow(policies)
+        let began = Instant::now();
+        loop {
+            let known = self.signed_policies()?;
+            if policies.len() <= known.len() && begin_alike(&known, policies) {
+                return Ok(Followed::Known);
+            }
+            let look = deadline.min(Instant::now() + LOOK);
+            match self.clone().idle(look) {
+                Ok(idle) => return idle.follow(policies),
+                Err(error) if error.is_locked() && Instant::now() < deadline => {}
+                Err(error) => return Err(error.waiting_since(began)),
+            }
+        }
     }
 
     /// Makes the memory of an epoch that this device has not entered.
@@ -92,8 +113,7 @@ impl Idle {
         let home = self.home();
         let new = verify(home.volume, policies)?;
         let known = home.signed_policies()?;
-        let mut both = known.iter().zip(policies);
-        if !both.all(|(one, other)| one.hash() == other.hash()) {
+        if !begin_alike(&known, policies) {
             return Err(HomeError::OtherPolicies);
         }
         if policies.len() <= known.len() {

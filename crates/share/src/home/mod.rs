@@ -36,6 +36,7 @@ mod times;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use state::keyfile::{self, KeyError};
 use state::{StateError, private};
@@ -138,6 +139,23 @@ pub enum HomeError {
     /// The policies are not those of the volume.
     #[error("the policies of the volume: {0}")]
     Policies(#[from] Reject),
+}
+
+impl HomeError {
+    /// Whether another process used the home until the deadline.
+    pub fn is_locked(&self) -> bool {
+        matches!(self, HomeError::Disk(DiskError::State(error)) | HomeError::State(error) if error.is_locked())
+    }
+
+    /// The same error for a caller that has waited for the home since `began`, several times.
+    fn waiting_since(self, began: Instant) -> HomeError {
+        match self {
+            HomeError::Disk(DiskError::State(error)) => {
+                HomeError::Disk(DiskError::State(error.waiting_since(began)))
+            }
+            error => error,
+        }
+    }
 }
 
 /// What a new home is made of.

@@ -413,6 +413,31 @@ async fn file_whose_content_does_not_come_now_comes_back_later() {
     assert!(!client.owes());
 }
 
+/// Other programs have the same policies to take: the first one goes on with the volume, and keeps the home's lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_late_does_not_wait_for_the_process_that_has_gone_over() {
+    let lab = Lab::new();
+    let start = written(&lab).await;
+    let rules = lab.rules(start, true);
+    let home = lab.home(1);
+    // It waits while the old epoch is in use.
+    let old = home.clone().idle(soon()).unwrap();
+    let late = std::thread::spawn({
+        let (home, rules) = (home.clone(), rules.clone());
+        move || home.follow(&rules, soon()).unwrap()
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!late.is_finished());
+    old.follow(&rules).unwrap();
+    // `running` has the lock until the test ends.
+    let running = home.clone().idle(soon()).unwrap();
+    assert_eq!(late.join().unwrap(), Followed::Known);
+    let begun = Instant::now();
+    assert_eq!(home.follow(&rules, soon()).unwrap(), Followed::Known);
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    drop(running);
+}
+
 const HOME: &str = "BULLA_TEST_GOES_OVER";
 
 /// The process that is killed in the test below.
