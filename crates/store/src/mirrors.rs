@@ -174,11 +174,11 @@ impl MirrorState {
         sent
     }
 
-    /// A request has ended; `has_come`: with all that was asked for.
-    fn ended(&mut self, ticket: u64, has_come: bool) {
+    /// A request has ended; `came_bytes`: what came, if that is all that was asked for.
+    fn ended(&mut self, ticket: u64, came_bytes: Option<u64>) {
         let sent = self.outstanding.remove(&ticket);
         if let Some(bytes) = sent.and_then(|sent| sent.load_bytes) {
-            self.load.ended(bytes, has_come, Instant::now());
+            self.load.ended(bytes, came_bytes, Instant::now());
         }
     }
 

@@ -142,8 +142,12 @@ impl Future for Asked {
             return Poll::Pending;
         };
         self.ended = true;
-        let has_come = matches!(&answer, Ok(records) if records.len() >= self.want.len());
-        self.mirror.state().ended(self.ticket, has_come);
+        let all = answer
+            .as_ref()
+            .ok()
+            .filter(|records| records.len() >= self.want.len());
+        let came_bytes = all.map(|records| records.iter().map(|record| record.len() as u64).sum());
+        self.mirror.state().ended(self.ticket, came_bytes);
         Poll::Ready(Answered {
             ticket: self.ticket,
             mirror: self.mirror.clone(),
@@ -161,7 +165,7 @@ impl Drop for Asked {
         if self.ended {
             return;
         }
-        self.mirror.state().ended(self.ticket, false);
+        self.mirror.state().ended(self.ticket, None);
         if self.sent.overdue <= Instant::now() {
             let waited = self.sent.at.elapsed().as_secs_f32();
             let words = format!("no answer within {waited:.1} s");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-use trust::frame::Packer;
+use trust::frame::{Frame, Packer};
 use trust::{Data, Hasher, Kind};
 
 use super::*;
@@ -66,21 +66,30 @@ fn hasher() -> Hasher {
     Hasher::new(&[5; 32])
 }
 
-fn record(number: u32, true_one: bool) -> Record {
-    let plain = number.to_le_bytes();
+/// Blocks from this number on are longer: a mirror does not know how long the blocks are that it is asked for.
+const LONGER: u32 = 900;
+const LONGER_BYTES: usize = 2 << 10;
+
+fn record(number: u32) -> Record {
+    let mut plain = number.to_le_bytes().to_vec();
+    if number >= LONGER {
+        let noise = (0..LONGER_BYTES as u32).map(|n| ((n * n * number) >> 7) as u8);
+        plain.extend(noise);
+    }
     let handle = hasher().name(Kind::Data, &plain);
-    let content = if true_one {
-        plain.to_vec()
-    } else {
-        b"lie!".to_vec()
-    };
-    let frame = Packer::new().pack(Kind::Data, &content).unwrap();
+    let frame = Packer::new().pack(Kind::Data, &plain).unwrap();
     Record { handle, frame }
 }
 
-fn numbers() -> &'static HashMap<Handle, u32> {
-    static ALL: OnceLock<HashMap<Handle, u32>> = OnceLock::new();
-    ALL.get_or_init(|| (0..1000).map(|n| (record(n, true).handle, n)).collect())
+/// The frame of a block that nobody has named.
+fn lie() -> Frame {
+    Packer::new().pack(Kind::Data, b"lie!").unwrap()
+}
+
+fn records() -> &'static HashMap<Handle, Record> {
+    static ALL: OnceLock<HashMap<Handle, Record>> = OnceLock::new();
+    let all = || (0..1000).map(record).map(|record| (record.handle, record));
+    ALL.get_or_init(|| all().collect())
 }
 
 impl BlockStore for Fake {
@@ -97,12 +106,12 @@ impl BlockStore for Fake {
         let does = *self.does.lock().unwrap();
         Box::pin(async move {
             let give = |honest| {
-                let one = |handle| {
-                    let Record { frame, .. } = record(numbers()[handle], honest);
-                    Record {
+                let one = |handle| match honest {
+                    true => records()[handle].clone(),
+                    false => Record {
                         handle: *handle,
-                        frame,
-                    }
+                        frame: lie(),
+                    },
                 };
                 Ok(want.iter().map(one).collect())
             };
@@ -179,7 +188,7 @@ impl ResponseVerifier for Taking {
 
 fn wanting(numbers: std::ops::Range<u32>) -> Arc<Taking> {
     Arc::new(Taking {
-        missing: Mutex::new(numbers.map(|n| record(n, true).handle).collect()),
+        missing: Mutex::new(numbers.map(|n| record(n).handle).collect()),
         wrong: AtomicUsize::new(0),
     })
 }
@@ -376,7 +385,7 @@ async fn wrong_block_in_a_lost_request_is_evidence() {
                 tokio::time::sleep(Duration::from_secs(3)).await;
                 let one = |handle: &Handle| Record {
                     handle: *handle,
-                    frame: record(0, false).frame,
+                    frame: lie(),
                 };
                 Ok(want.iter().map(one).collect())
             })
@@ -486,7 +495,7 @@ async fn walk(fakes: &[&Arc<Fake>], at_once: usize) -> Duration {
     mirrors.heads(None, 1000 * MS).await;
     let started = Instant::now();
     let requests = (0..WALK).map(|_| async move {
-        let wanted = wanting(0..EACH as u32);
+        let wanted = wanting(LONGER..LONGER + EACH as u32);
         mirrors.fetch(0, wanted.clone()).await.unwrap();
         assert!(wanted.missing().is_empty());
     });
@@ -536,7 +545,8 @@ async fn one_request_at_a_time_stays_with_the_near_mirror() {
         Fake::new("far", Does::Line(60 * MS, MS)),
     );
     walk(&[&far, &near], 1).await;
-    assert!(far.asked() <= 1, "{}", far.asked());
+    // Once to find out, and perhaps again after some seconds.
+    assert!(far.asked() <= 2, "{}", far.asked());
 }
 
 #[tokio::test(start_paused = true)]

@@ -208,3 +208,69 @@ impl Body for Answer {
         SizeHint::with_exact(self.left_bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of these bytes.
+    struct Holds(&'static [u8]);
+
+    impl DiskFile for Holds {
+        fn len_bytes(&self) -> io::Result<u64> {
+            Ok(self.0.len() as u64)
+        }
+
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            let rest = self.0.get(offset as usize..).unwrap_or_default();
+            let len = rest.len().min(buf.len());
+            buf[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        }
+
+        fn read_at_if_cached(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+            self.read_at(buf, offset).map(Some)
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    fn sections() -> VecDeque<Section> {
+        let file = |offset, len_bytes| Section::File { offset, len_bytes };
+        let text = |text: &'static str| Section::Ready(Bytes::from_static(text.as_bytes()));
+        VecDeque::from([text("<"), file(1, 2), text("|"), file(6, 3), text(">")])
+    }
+
+    #[test]
+    fn sections_follow_one_another_and_a_file_that_became_shorter_is_an_error() {
+        let piece = take_piece(&mut sections());
+        let whole = read(&Holds(b"0123456789"), &piece).unwrap();
+        assert_eq!(&*whole, b"<12|678>");
+        let short = read(&Holds(b"01234567"), &piece).unwrap_err();
+        assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_piece_is_bounded_and_sections_go_on_in_the_next_one() {
+        let long = PIECE_BYTES as u64 + 5;
+        let file = Section::File {
+            offset: 3,
+            len_bytes: long,
+        };
+        let mut left = VecDeque::from([Section::Ready(Bytes::from_static(b"<<")), file]);
+        let len = |piece: &[Section]| piece.iter().map(Section::len_bytes).sum::<u64>();
+        assert_eq!(len(&take_piece(&mut left)), PIECE_BYTES as u64);
+        let rest = take_piece(&mut left);
+        let [Section::File { offset, len_bytes }] = rest.as_slice() else {
+            panic!("{rest:?}");
+        };
+        assert_eq!((*offset, *len_bytes), (PIECE_BYTES as u64 + 1, 7));
+        assert!(left.is_empty());
+    }
+}
