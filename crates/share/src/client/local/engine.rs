@@ -23,7 +23,8 @@ use crate::client::{
 /// Most devices of a volume, removed ones included.
 const MAX_DEVICES: u64 = 1 << 16;
 
-const TROUBLES: [Trouble; 10] = [
+/// Troubles by their number.
+pub(super) const TROUBLES: [Trouble; 11] = [
     Trouble::Unreachable,
     Trouble::OtherServer,
     Trouble::NoVolume,
@@ -34,7 +35,25 @@ const TROUBLES: [Trouble; 10] = [
     Trouble::Refused,
     Trouble::Successor,
     Trouble::OtherEpoch,
+    Trouble::NotAccepted,
 ];
+
+/// The number of a trouble. None is forgotten here: the compiler wants all of them.
+fn number(trouble: &Trouble) -> u8 {
+    match trouble {
+        Trouble::Unreachable => 0,
+        Trouble::OtherServer => 1,
+        Trouble::NoVolume => 2,
+        Trouble::NotMember => 3,
+        Trouble::Restored => 4,
+        Trouble::OtherLog => 5,
+        Trouble::Unfit => 6,
+        Trouble::Refused => 7,
+        Trouble::Successor => 8,
+        Trouble::OtherEpoch => 9,
+        Trouble::NotAccepted => 10,
+    }
+}
 
 fn connection(e: &mut Encoder, connection: &Connection) {
     match connection {
@@ -45,8 +64,7 @@ fn connection(e: &mut Encoder, connection: &Connection) {
             e.u8(1);
         }
         Connection::Offline(lost) => {
-            let number = TROUBLES.iter().position(|known| *known == lost.trouble);
-            e.u8(2).u8(u8::try_from(number.unwrap_or(0)).unwrap_or(0));
+            e.u8(2).u8(number(&lost.trouble));
             text(e, &lost.text);
         }
     }

@@ -20,6 +20,7 @@ use trust::tree::inode::{Content, FileContent, FileKind, Inode, Mtime};
 use trust::volume_id::VolumeId;
 use trust::{Handle, Record};
 
+use super::engine::TROUBLES;
 use super::*;
 use crate::client::disk::DiskError;
 use crate::client::{
@@ -384,4 +385,20 @@ fn vectors() {
         hex(&Told::Answer(9, Box::new(Ok(settled))).encode()),
         "020900070b00"
     );
+}
+
+#[test]
+fn program_is_told_every_trouble_of_the_engine() {
+    for trouble in TROUBLES {
+        let text = "no".to_owned();
+        let view = View {
+            connection: Connection::Offline(Lost { trouble, text }),
+            phase: Phase::Running,
+            size: 3,
+            process: None,
+        };
+        let told = Told::View(view);
+        let came = Told::decode(&told.encode().into()).unwrap();
+        assert_eq!(format!("{came:?}"), format!("{told:?}"));
+    }
 }
