@@ -1,11 +1,13 @@
 //! The disk cache with the real binary: cached blocks are used when the server has lost them, damaged ones
 //! are fetched again, the size limits hold, and the cache survives the kill of a mount.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::support::{Home, Mounted, Ran, Tmpfs, noise, segments, skipped, wait_until};
+use crate::support::{Home, Mounted, Ran, Server, Tmpfs, noise, segments, skipped, wait_until};
 
 const BIG: &str = "sub/deep/big";
 
@@ -115,6 +117,83 @@ fn damaged_blocks_of_the_cache_are_fetched_again() {
     // The damaged block was fetched again and is whole.
     lose_blocks(&home.path("repo"));
     assert_eq!(bytes_of(&home, &cat), big);
+}
+
+/// A user without rights.
+const NOBODY: u32 = 65534;
+
+/// A machine on which another user may run the binary, and has a home.
+fn with_other_user(home: &Home) {
+    let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_bulla"), home.path("bulla")).unwrap();
+    mode(&home.path("bulla"), 0o755);
+    mode(&home.path(""), 0o711);
+    fs::create_dir(home.path("theirs")).unwrap();
+    std::os::unix::fs::chown(home.path("theirs"), Some(NOBODY), Some(NOBODY)).unwrap();
+}
+
+/// The same as [`Home::command`], for the other user.
+fn command_of_other_user(home: &Home, args: &[&str]) -> Command {
+    let mut command = Command::new(home.path("bulla"));
+    command
+        .env_clear()
+        .env("HOME", home.path("theirs"))
+        .current_dir(home.path("theirs"))
+        .stdin(Stdio::null())
+        .args(args)
+        .uid(NOBODY)
+        .gid(NOBODY);
+    command
+}
+
+#[test]
+fn users_share_a_cache_and_fetch_damaged_blocks_again() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("two users at one cache", "the tests do not run as root");
+    }
+    let home = Home::new();
+    home.published();
+    with_other_user(&home);
+    let cache = home.path("shared");
+    fs::create_dir(&cache).unwrap();
+    fs::set_permissions(&cache, Permissions::from_mode(0o777)).unwrap();
+    // A server that has lost its blocks.
+    let mut copy = Command::new("cp");
+    copy.args(["-r", "repo", "lost"]).current_dir(home.path(""));
+    assert!(copy.status().unwrap().success());
+    lose_blocks(&home.path("lost"));
+    let (whole, lost) = (home.serve("repo"), home.serve("lost"));
+    let (big, cache_path) = (noise(1, 700_000), cache.to_str().unwrap());
+    let own = |server: &Server| {
+        let cat = ["cat", &server.source, BIG, "--cache", cache_path];
+        bytes_of(&home, &cat)
+    };
+    let theirs = |server: &Server| {
+        let cat = ["cat", &server.source, BIG, "--cache", cache_path];
+        let output = command_of_other_user(&home, &cat).output().unwrap();
+        let (code, bytes) = (output.status.code(), output.stdout.clone());
+        assert_eq!(code, Some(0), "{}", Ran::of(output).err);
+        bytes
+    };
+    let without = command_of_other_user(&home, &["cat", &lost.source, BIG]).output();
+    let without = Ran::of(without.unwrap());
+    assert!(matches!(without.code, 20 | 30), "{}", without.err);
+    assert_eq!(theirs(&whole), big);
+    // One user reads what the other one wrote.
+    assert_eq!(own(&lost), big);
+    let first = kept(&cache);
+    for path in &first {
+        assert_eq!(path.metadata().unwrap().uid(), NOBODY);
+        let mut bytes = fs::read(path).unwrap();
+        let damaged = bytes.iter_mut().skip(100).step_by(100);
+        damaged.for_each(|byte| *byte ^= 1);
+        fs::write(path, bytes).unwrap();
+    }
+    // Damage only costs that the blocks are fetched again, by each user for itself.
+    for server in [&whole, &lost] {
+        assert_eq!(own(server), big);
+        assert_eq!(theirs(server), big);
+    }
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn hasher() -> Hasher {
 
 /// Blocks from this number on are longer: a mirror does not know how long the blocks are that it is asked for.
 const LONGER: u32 = 900;
-const LONGER_BYTES: usize = 2 << 10;
+const LONGER_BYTES: usize = 1 << 10;
 
 fn record(number: u32) -> Record {
     let mut plain = number.to_le_bytes().to_vec();
