@@ -23,8 +23,8 @@ pub struct VolumeOptions {
     /// The path that is read first, `/` between its names. Far replicas may send its blocks together
     /// with the head. Only a hint.
     pub toward: Option<Vec<u8>>,
-    /// What is read at `toward` and below it, if that is known. Replicas that look blocks up in an index fetch it while the
-    /// volume is opened, together with the first blocks. Only a hint.
+    /// What is read at `toward` and below it, if that is known. Some replicas need an index to find blocks. With this hint
+    /// they fetch it while the volume is opened. Without it they fetch parts of it later.
     pub reads: Option<Reads>,
     /// Cache on this machine's disk of blocks that were fetched before.
     pub disk_cache: Option<Arc<DiskCache>>,

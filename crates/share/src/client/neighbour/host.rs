@@ -61,7 +61,7 @@ impl Hosting {
             socket = open.socket.take();
         });
         if let Some(socket) = socket {
-            // Whoever connects to a socket on which nobody listens goes on without it.
+            // If it stays, nothing is lost: a connection to it is refused, and the next process replaces it.
             let _ = std::fs::remove_file(socket);
         }
         let mut open = self.0.subscribe();

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use state::StateError;
 use store::BlockSink;
 use trust::Kind;
 use trust::frame::Packer;
@@ -18,6 +19,7 @@ use trust::tree::array::ArrayRoot;
 
 use super::*;
 use crate::client::{Phase, Stopped};
+use crate::disk::DiskError;
 use crate::files::Refused;
 use crate::home::{Followed, HomeError};
 use crate::prefixes::Rfc6962;
@@ -422,6 +424,15 @@ async fn who_is_late_does_not_wait_for_the_process_that_has_gone_over() {
     let home = lab.home(1);
     // It waits while the old epoch is in use.
     let old = home.clone().idle(soon()).unwrap();
+    let within = Duration::from_millis(400);
+    let refused = home.follow(&rules, Instant::now() + within).unwrap_err();
+    let HomeError::Disk(DiskError::State(StateError::Locked { waited_ms, .. })) = refused else {
+        panic!("{refused}");
+    };
+    assert!(
+        u128::from(waited_ms) >= within.as_millis(),
+        "{waited_ms} ms"
+    );
     let late = std::thread::spawn({
         let (home, rules) = (home.clone(), rules.clone());
         move || home.follow(&rules, soon()).unwrap()
