@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chain_attacks;
+mod chain_model;
 mod codecs;
 mod envelope_attacks;
 mod floor_attacks;
