@@ -37,7 +37,23 @@ pub async fn open(
     patience: Duration,
     wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
 ) -> Outcome<(Client, Recovered)> {
+    let (client, epoch) = enter(home, until, wait).await?;
     let mut recovered = Recovered::default();
+    if client.owes() && matches!(client.view().phase, Phase::Running) {
+        recovered = Recovered::of(client.give_back(patience).await);
+    }
+    recovered.epoch = epoch;
+    Ok((client, recovered))
+}
+
+/// Starts the engine of a home, and waits for it, in the log that the server shows. Gives the epoch if the device went over.
+/// What it alone has is still to be given back.
+pub async fn enter(
+    home: &Home,
+    until: Instant,
+    wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
+) -> Outcome<(Client, Option<u64>)> {
+    let mut entered = None;
     loop {
         let client = Client::start(home, Options::default(), until).await?;
         let opened = wait(&client, until).await;
@@ -51,17 +67,11 @@ pub async fn open(
         };
         let Some(more) = more else {
             opened?;
-            if client.owes() && matches!(client.view().phase, Phase::Running) {
-                recovered = Recovered {
-                    epoch: recovered.epoch,
-                    ..Recovered::of(client.give_back(patience).await)
-                };
-            }
-            return Ok((client, recovered));
+            return Ok((client, entered));
         };
         client.close(until).await?;
         if let Followed::Epoch(epoch) = follow(home, more, until).await? {
-            recovered.epoch = Some(epoch);
+            entered = Some(epoch);
         }
         if Instant::now() >= until {
             return Err(ClientError::GoneOver.into());
@@ -163,7 +173,7 @@ impl Recovered {
         }
         if given.others > 0 {
             output.warn(&format!(
-                "{} beside (moves, removals, decisions about members) did not come back: repeat what you still want",
+                "{} beside (to files that stand, moves, removals, decisions about members) did not come back: repeat what you still want",
                 match given.others {
                     1 => "1 change".to_owned(),
                     count => format!("{count} changes"),

@@ -1,15 +1,18 @@
 //! Commands that only read while the owners begin the log again: they run again, once, and only if nobody has seen
 //! anything of their output.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::shared_engine::{Running, signal};
+use share::client::{Client, Options};
+
+use crate::shared_engine::{Running, directory, signal};
 use crate::shared_forks::{forked, read};
 use crate::shared_lab::{Orderer, Talk, founded, joined};
 use crate::shared_recovery::{accepted, names, recovered};
-use crate::support::{Home, Ran};
+use crate::support::{Home, Ran, wait_until};
 
 /// Time in which a command has asked, and waits.
 const ASKED: Duration = Duration::from_millis(700);
@@ -49,6 +52,41 @@ fn command_that_asks_before_the_new_rules_runs_again_by_itself() {
     assert!(told.err.contains("begun its log again"), "{}", told.err);
     // It does not wait for its deadline first.
     assert!(begun.elapsed() < Duration::from_secs(25));
+}
+
+/// A process that has the engine in the old log when the command begins again, and goes over a moment later. It is this
+/// test. The command is stopped whenever both could take the home.
+#[test]
+fn command_goes_over_before_it_runs_again() {
+    let (mut orderer, ada, laptop) = forked();
+    let rules = recovered(&ada, &[]);
+    let args = ["cat", "notes", "plan", "--deadline", "2m"];
+    let early = waits_in_the_old_log(&mut orderer, &laptop, &args);
+    let lock = File::open(directory(&laptop).join("journal.lock")).unwrap();
+    wait_until("the command has the engine", || lock.try_lock().is_err());
+    let locking = std::thread::spawn(move || {
+        lock.lock().unwrap();
+        lock
+    });
+    accepted(&mut orderer, &rules);
+    // The command has seen the rules, and has let the home go.
+    let lock = locking.join().unwrap();
+    signal(early.child.id(), "STOP");
+    drop(lock);
+    let home = share::home::Home::find(&laptop.path(".local/state/bulla"), "notes");
+    let home = home.unwrap().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let until = || Instant::now() + Duration::from_secs(60);
+    let engine = Client::start(&home, Options::default(), until());
+    let engine = runtime.block_on(engine).unwrap();
+    signal(early.child.id(), "CONT");
+    std::thread::sleep(ASKED);
+    signal(early.child.id(), "STOP");
+    runtime.block_on(engine.close(until())).unwrap();
+    laptop.run(&["share", "follow", "notes", &rules]).ends(0);
+    signal(early.child.id(), "CONT");
+    let told = early.end().ends(0);
+    assert_eq!(told.out, "the ferry goes at nine\n");
 }
 
 #[test]

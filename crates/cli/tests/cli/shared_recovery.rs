@@ -101,8 +101,50 @@ fn after_a_fork_both_devices_go_on_and_nothing_is_lost() {
     assert_eq!(names(&phone), names(&ada));
 }
 
+/// The process that stays gives back, and nobody else runs a command on its device meanwhile.
+fn logs_what_is_lost(laptop: &Home, ada: &Home, running: Running) {
+    let given_back = directory(laptop).join("given-back");
+    wait_until("all is back", || given_back.exists());
+    assert_eq!(read(laptop, "plan"), "the ferry goes at nine\n");
+    put(laptop, "again", "we too\n");
+    assert_eq!(read(ada, "again"), "we too\n");
+    let logged = running.stop().ends(0).err;
+    let count = |text: &str| logged.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(count("goes on there"), 1, "{logged}");
+    assert_eq!(count("is lost"), 1, "{logged}");
+    let lost = logged.lines().find(|line| line.contains("is lost"));
+    assert!(lost.unwrap().contains("long"), "{logged}");
+}
+
 #[test]
-fn engine_that_stays_goes_over_by_itself_and_gives_back() {
+fn engine_that_stays_goes_over_by_itself_and_logs_what_is_lost() {
+    let (mut orderer, ada, laptop) = forked();
+    std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
+    laptop.run(&["put", "long", "notes"]).ends(0);
+    let running = Running::begin(&laptop, &[]);
+    let rules = recovered(&ada, &[]);
+    accepted(&mut orderer, &rules);
+    logs_what_is_lost(&laptop, &ada, running);
+    assert_eq!(copies(&ada).len(), 1);
+}
+
+#[test]
+fn engine_that_starts_with_proof_goes_over_and_logs_what_is_lost() {
+    let (mut orderer, ada, laptop) = forked();
+    std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
+    laptop.run(&["put", "long", "notes"]).ends(0);
+    compared(&ada, &laptop);
+    let rules = recovered(&ada, &[]);
+    accepted(&mut orderer, &rules);
+    let running = Running::begin(&laptop, &[]);
+    logs_what_is_lost(&laptop, &ada, running);
+    // Its plan, and what it has written to be compared.
+    assert_eq!(copies(&ada).len(), 4);
+}
+
+/// The loss is told once, by the process that has gone over first.
+#[test]
+fn command_beside_an_engine_that_stays_tells_no_loss_a_second_time() {
     let (mut orderer, ada, laptop) = forked();
     std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
     laptop.run(&["put", "long", "notes"]).ends(0);
@@ -111,19 +153,11 @@ fn engine_that_stays_goes_over_by_itself_and_gives_back() {
     accepted(&mut orderer, &rules);
     let cat = laptop.run(&["cat", "notes", "plan"]).ends(0);
     assert_eq!(cat.out, "the ferry goes at nine\n");
-    wait_until("the copy is there", || copies(&ada).len() == 1);
     let given_back = directory(&laptop).join("given-back");
     wait_until("all is back", || given_back.exists());
-    put(&laptop, "again", "we too\n");
-    assert_eq!(read(&ada, "again"), "we too\n");
-    let logged = running.stop().ends(0).err;
-    // The loss is told once, by the process that has gone over first.
-    let told = cat.err + &logged;
-    let lost: Vec<&str> = told
-        .lines()
-        .filter(|line| line.contains("is lost"))
-        .collect();
-    assert!(lost.len() == 1 && lost[0].contains("long"), "{told}");
+    let told = cat.err + &running.stop().ends(0).err;
+    let lost = told.lines().filter(|line| line.contains("is lost"));
+    assert_eq!(lost.count(), 1, "{told}");
     assert_eq!(copies(&ada).len(), 1);
 }
 

@@ -3,8 +3,8 @@
 //!
 //! What was written is in the memory of the epoch before. The entries of this device that the new log does not have are
 //! sorted out: files and symbolic links with a name come back as `NAME (conflict device N DATE)` in the directory where
-//! they were, directories that only these entries made are made again, and the rest (moves, removals, decisions about
-//! members) is counted, for people. A process that is killed meanwhile does it again: a copy that is there with the same
+//! they were, directories that only these entries made are made again, and the rest (changes of files that stand, moves,
+//! removals, decisions about members) is counted, for people. A process that is killed meanwhile does it again: a copy that is there with the same
 //! content is not made twice.
 
 use std::collections::{HashMap, HashSet};
@@ -16,7 +16,7 @@ use reader::{Fetch, Prefetcher, ReadError, Spawner, Tree};
 use state::private;
 use trust::shared::change::Change;
 use trust::shared::guard::Guard;
-use trust::shared::ops::Body;
+use trust::shared::ops::{Body, Op};
 use trust::shared::principal::{FileId, Name};
 use trust::tree::inode::{Content, FileKind, Inode};
 
@@ -48,7 +48,7 @@ pub struct GivenBack {
     /// Files whose content or directory nobody gives: the path that each had, from the root directory as far as it is
     /// known, and why.
     pub lacking: Vec<(Vec<u8>, String)>,
-    /// Moves, removals and decisions about members, which do not come back.
+    /// Changes of files that stand, moves, removals and decisions about members, which do not come back.
     pub others: u64,
 }
 
@@ -108,6 +108,8 @@ impl Lost {
         let mut lost = Lost::default();
         let mut inodes: HashMap<FileId, Arc<Inode>> = HashMap::new();
         let mut names: Vec<((FileId, Name), FileId)> = Vec::new();
+        // Files of which only the content or the attributes were changed.
+        let mut changed: HashSet<FileId> = HashSet::new();
         for entry in entries {
             if entry.signed().entry().is_resume() {
                 continue;
@@ -118,11 +120,13 @@ impl Lost {
             };
             let guards = body.ops().iter().flat_map(|op| &op.guards);
             lost.linked.extend(guards.filter_map(place_of));
+            changed.extend(body.ops().iter().filter_map(changed_by));
             for change in body.ops().iter().flat_map(|op| &op.changes) {
                 match change {
                     Change::Set { file, inode } => drop(inodes.insert(*file, Arc::clone(inode))),
                     Change::Remove { file } => {
                         inodes.remove(file);
+                        changed.remove(file);
                         names.retain(|(_, target)| target != file);
                     }
                     Change::Link {
@@ -152,6 +156,7 @@ impl Lost {
             }
         }
         for ((parent, name), file) in names {
+            changed.remove(&file);
             let Some(inode) = inodes.get(&file) else {
                 // A file that stands got another name.
                 lost.others = lost.others.saturating_add(1);
@@ -168,6 +173,8 @@ impl Lost {
                 _ => lost.files.push(written),
             }
         }
+        // No entry names them, so they have no place to come back to.
+        lost.others = lost.others.saturating_add(changed.len() as u64);
         lost
     }
 }
@@ -178,6 +185,14 @@ impl Lost {
         let made = self.directories.values();
         let made = made.map(|it| (it.file, (it.parent, it.name.clone())));
         self.linked.clone().into_iter().chain(made).collect()
+    }
+}
+
+/// The file whose content or attributes an op changes, if it changes nothing else.
+fn changed_by(op: &Op) -> Option<FileId> {
+    match op.changes.as_slice() {
+        [Change::Set { file, .. }] => Some(*file),
+        _ => None,
     }
 }
 

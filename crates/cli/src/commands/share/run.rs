@@ -171,8 +171,10 @@ async fn watch(running: &[Running], seen: &Mutex<Vec<Seen>>) -> Failure {
 impl Running {
     async fn start(home: Home, deadline: Duration) -> Outcome<Running> {
         let until = Instant::now() + deadline;
-        // The server may come later.
-        let client = open(&home, until, deadline).await?;
+        let (client, epoch) = open(&home, until).await?;
+        if epoch.is_some() {
+            log_new_epoch();
+        }
         Ok(Running {
             home,
             deadline,
@@ -185,7 +187,8 @@ impl Running {
         client.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Goes over if the owners have begun the log again, and gives back what this device alone has.
+    /// Goes over if the owners have begun the log again. Once it is there, gives back what this device alone has, and logs
+    /// what is lost.
     async fn go_over(&self) {
         let client = self.client();
         let until = Instant::now() + self.deadline;
@@ -198,14 +201,12 @@ impl Running {
         let gone = async {
             client.close(until).await?;
             recovery::follow(&self.home, more, until).await?;
-            let client = open(&self.home, until, self.deadline).await?;
+            let (client, _) = open(&self.home, until).await?;
             *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
             Ok::<(), Failure>(())
         };
         match gone.await {
-            Ok(()) => tracing::warn!(
-                "the owners have begun the log again after a fork; this device goes on there"
-            ),
+            Ok(()) => log_new_epoch(),
             Err(error) => {
                 tracing::warn!(%error, "the owners have begun the log again; this device is not there yet")
             }
@@ -220,12 +221,14 @@ impl Running {
     }
 }
 
-/// Starts the engine of a home, without its server too. What came back after a fork meanwhile is logged.
-async fn open(home: &Home, until: Instant, patience: Duration) -> Outcome<Client> {
-    let opening = recovery::open(home, until, patience, async |_, _| Ok(()));
-    let (client, recovered) = opening.await?;
-    recovered.log();
-    Ok(client)
+/// Starts the engine of a home, without its server too: that may come later. If the device has proof against its server, and
+/// the owners have begun the log again, it goes over to that epoch.
+async fn open(home: &Home, until: Instant) -> Outcome<(Client, Option<u64>)> {
+    recovery::enter(home, until, async |_, _| Ok(())).await
+}
+
+fn log_new_epoch() {
+    tracing::warn!("the owners have begun the log again after a fork; this device goes on there");
 }
 
 /// The states of the volumes in one line.

@@ -15,7 +15,7 @@ use crate::signed::Entry;
 /// Leaves that are read from disk at a time.
 const CHUNK: u64 = 256;
 /// Most leaves that one page looks at. A page of a log that has marks only is short.
-const MOST_LEAVES: u64 = 16 * CHUNK;
+pub(in crate::client) const MOST_LEAVES: u64 = 16 * CHUNK;
 
 impl Core {
     /// A page of the log. It is shorter if not all that it needs is here at once. None: something must be fetched first,

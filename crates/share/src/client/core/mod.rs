@@ -41,6 +41,8 @@ use crate::signed::Entry;
 
 pub use compare::Compared;
 use compare::compare;
+#[cfg(test)]
+pub(super) use history::MOST_LEAVES;
 pub(super) use snapshot::Snapshots;
 pub use tidy::Folding;
 use tidy::{Kind, Tidy, UNASKED};

@@ -158,6 +158,39 @@ async fn device_gives_back_once_what_it_wrote_beyond_the_prefix() {
     }
 }
 
+/// The entries do not say what the file is called, so there is no copy. The user is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_content_of_a_file_that_stands_is_counted() {
+    let lab = Lab::new();
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    for name in ["before", "other"] {
+        done(client.call(create(&client, name, "stands"), soon()).await);
+    }
+    let start = client.status(soon()).await.unwrap().log;
+    for content in ["is lost", "is lost too"] {
+        super::tidy::write(&client, "before", content).await;
+    }
+    // This removal is a change of its own, and what was written before it is none.
+    super::tidy::write(&client, "other", "is lost").await;
+    let place = place(&client, "other");
+    done(client.call(Call::Unlink { place }, soon()).await);
+    // What was made and changed comes back as it was last.
+    done(client.call(create(&client, "after", "new"), soon()).await);
+    super::tidy::write(&client, "after", "newer").await;
+    client.close(soon()).await.unwrap();
+    let rules = lab.rules(start, true);
+    lab.renew(&rules).await;
+    follow(&lab, 1, &rules).unwrap();
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    let given = client.give_back(PATIENCE).await.unwrap();
+    assert_eq!((given.copies.len(), given.others), (1, 2), "{given:?}");
+    assert_eq!(names(&client).await, [AFTER, "before", "other"]);
+    assert_eq!(read(&client, "before").await, "stands");
+    assert_eq!(read(&client, AFTER).await, "newer");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_recovery_gives_back_what_the_first_one_had_not() {
     let mut lab = Lab::new();

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use futures_util::future::join_all;
 
 use super::*;
+use crate::client::Folding;
 use crate::client::connection::{Deliveries, Dial, Line};
-use crate::client::core::{Core, Input, Out};
+use crate::client::core::{Core, Input, MOST_LEAVES, Out};
 
 const FILES: u32 = 4;
 
@@ -74,8 +75,12 @@ struct Bare {
 
 impl Bare {
     async fn of(lab: &Lab, machine: u8) -> Bare {
+        Bare::with(lab, machine, &narrow()).await
+    }
+
+    async fn with(lab: &Lab, machine: u8, options: &Options) -> Bare {
         let home = lab.home(machine);
-        let parts = Parts::of(&home, &narrow()).unwrap();
+        let parts = Parts::of(&home, options).unwrap();
         let dial = Hosted {
             door: Arc::clone(&lab.door),
             device: DeviceKey::from(&key(machine).public()),
@@ -204,4 +209,94 @@ async fn page_of_the_log_takes_several_steps() {
     bare.run_until("answered", |bare| !bare.answered.is_empty())
         .await;
     assert_eq!(bare.answered, [2]);
+}
+
+/// An older question, which waits for the server, has what room there is. The floor has the bodies of changes that are not
+/// folded, and they must be judged before anything is forgotten.
+#[tokio::test]
+async fn forgetting_takes_several_steps() {
+    let lab = Lab::new();
+    let one = lab.client_with(1, &Arc::default(), &super::tidy::never());
+    one.running(soon()).await.unwrap();
+    let names = (0..40).map(|number| format!("shared{number}"));
+    make_all(&one, names, "0").await;
+    // Each in an entry of its own, and none of them in the fold.
+    for number in 0..12 {
+        let mut call = create(&one, &format!("own{number}"), "0");
+        if let Call::Create { owner, .. } = &mut call {
+            *owner = Some(Principal::from_bytes([7; 32]));
+        }
+        done(one.call(call, soon()).await);
+    }
+    // A fold counts only as far as its entry attests the log: what is durable on this device.
+    let late = soon();
+    loop {
+        let status = one.status(late).await.unwrap();
+        if status.kept == status.log.size {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let fold = Call::Fold(one.root().principal);
+    assert_eq!(done(one.call(fold, soon()).await), Answer::Settled);
+    let folded = Call::Lookup {
+        place: place(&one, "shared0"),
+        follow: true,
+    };
+    one.close(soon()).await.unwrap();
+    // It forgets 24 ops or more, and has less than 24 changes to fold.
+    let folding = Folding {
+        changes: 24,
+        pause: Duration::ZERO,
+    };
+    let options = Options {
+        folding,
+        ..narrow()
+    };
+    let mut bare = Bare::with(&lab, 1, &options).await;
+    bare.step(Input::Look(1, folded));
+    let ops = |bare: &Bare| bare.core.engine().ledger().volume().ops_since_forgetting();
+    bare.run_until("interrupted", |bare| bare.again).await;
+    assert!(bare.core.engine().is_running() && ops(&bare) > 48);
+    bare.run_until("forgotten", |bare| ops(bare) == 0).await;
+    // The fold's blocks do not come.
+    assert_eq!(bare.answered, []);
+}
+
+/// The log has one entry, and after it more questions than a page looks at.
+#[tokio::test]
+async fn page_of_the_log_looks_at_so_many_leaves_and_no_more() {
+    let lab = Lab::new();
+    let one = lab.client(1);
+    one.running(soon()).await.unwrap();
+    done(one.call(create(&one, "plan", "0"), soon()).await);
+    one.close(soon()).await.unwrap();
+    let mut bare = Bare::of(&lab, 1).await;
+    bare.run_until("running", |bare| bare.core.engine().is_running())
+        .await;
+    let before = bare.core.engine().ledger().size();
+    let mut ticket = 0;
+    while bare.core.engine().ledger().size() <= before + MOST_LEAVES {
+        ticket += 1;
+        bare.step(Input::Issue(vec![(ticket, Call::Members)]));
+        bare.run_until("answered", |bare| bare.answered == [ticket])
+            .await;
+        bare.answered.clear();
+    }
+    let size = bare.core.engine().ledger().size();
+    let mut page = |before, ticket| {
+        bare.step(Input::Look(ticket, Call::History { before, most: 1 }));
+        assert_eq!(std::mem::take(&mut bare.answered), [ticket]);
+        let Some(Answer::History(page)) = bare.answer.take() else {
+            panic!("no page");
+        };
+        page
+    };
+    let newest = page(None, 1);
+    assert_eq!(
+        (newest.entries.len(), newest.next),
+        (0, Some(size - MOST_LEAVES))
+    );
+    let oldest = page(newest.next, 2);
+    assert_eq!(oldest.entries.len(), 1);
 }

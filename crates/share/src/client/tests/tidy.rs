@@ -16,7 +16,7 @@ fn eager() -> Options {
 }
 
 /// Of a device that does not fold unasked.
-fn never() -> Options {
+pub(super) fn never() -> Options {
     Options {
         folding: Folding {
             changes: 1 << 40,
