@@ -29,7 +29,7 @@ use crate::rows::Rows;
 
 pub use making::{Making, Progress};
 pub use posted::{MAX_POSTED_BYTES, Posted, Trusted};
-pub use rows::{Level, MAX_ROWS, MAX_ROWS_BYTES};
+pub use rows::{Descent, MAX_ROWS, MAX_ROWS_BYTES};
 pub use start::{Start, StartError};
 
 /// A log with its members and files, as a checkpoint gives them. `note` names the log. Nothing is verified here.

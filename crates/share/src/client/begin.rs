@@ -18,15 +18,15 @@ use super::connection::{Dial, Line, Lost, Trouble};
 use super::link::Offered;
 use super::start::{Parts, server};
 use super::{ClientError, Options};
-use crate::checkpoint::{Level, Posted, Start, Trusted};
+use crate::checkpoint::{Descent, Posted, Start, Trusted};
 use crate::disk::Closed;
 use crate::home::Home;
 use crate::prefixes::Recent;
 use crate::roster::Product;
 use crate::scheme::Log;
 
-/// Nodes that are asked for at a time.
-const NODES: usize = 256;
+/// Nodes that are asked for at a time. Before they are verified, each may be as long as a block: 32 MiB together.
+const NODES: usize = 32;
 /// Checkpoints that are tried.
 const TRIES: usize = 3;
 
@@ -177,22 +177,23 @@ async fn take(
             "the checkpoint of {size} is too large to start from"
         ))
     };
-    let mut level = Level::begin(&checkpoint.state).ok_or_else(large)?;
+    let mut descent = Descent::begin(&checkpoint.state).ok_or_else(large)?;
     loop {
-        let wanted = level.wanted();
+        let wanted = descent.wanted(NODES);
         if wanted.is_empty() {
             break;
         }
-        let mut records: HashMap<Handle, Record> = HashMap::new();
-        for handles in wanted.chunks(NODES) {
-            let got = line.store().get_many(handles, 0).await;
-            let got = got.map_err(|e| Lost::new(Trouble::Refused, e.to_string()))?;
-            records.extend(got.into_iter().map(|record| (record.handle, record)));
-        }
-        level = level.take(&hasher, &records).map_err(refused)?;
+        let got = line.store().get_many(&wanted, 0).await;
+        let got = got.map_err(|e| Lost::new(Trouble::Refused, e.to_string()))?;
+        let records: HashMap<Handle, Record> = got
+            .into_iter()
+            .map(|record| (record.handle, record))
+            .collect();
+        let taken = descent.take(&hasher, wanted.len(), &records);
+        taken.map_err(refused)?;
     }
     let volume = policies.chain().volume();
-    let start = Start::new(volume, trusted.posted.clone(), level.rows()).map_err(refused)?;
+    let start = Start::new(volume, trusted.posted.clone(), descent.rows()).map_err(refused)?;
     let parts = start.parts();
     if policies.chain().find(&parts.policy.hash).is_none() {
         let why = format!("the checkpoint of {size} knows a policy that this device does not know");

@@ -15,6 +15,8 @@ use crate::roster::Product;
 pub(super) struct Outbox {
     blocks: Vec<Record>,
     state: State,
+    /// Batches of blocks that were begun to be stored. An answer for an earlier one says nothing about these blocks.
+    begun: u64,
     entry: Option<Request<Product>>,
 }
 
@@ -45,28 +47,35 @@ impl Outbox {
         }
     }
 
-    /// Blocks that must be stored now.
-    pub(super) fn begin(&mut self) -> Option<Arc<[Record]>> {
+    /// Blocks that must be stored now, and the number of this batch.
+    pub(super) fn begin(&mut self) -> Option<(u64, Arc<[Record]>)> {
         if self.state != State::Waiting || self.blocks.is_empty() {
             return None;
         }
         self.state = State::Storing;
-        Some(self.blocks.as_slice().into())
+        self.begun = self.begun.saturating_add(1);
+        Some((self.begun, self.blocks.as_slice().into()))
     }
 
-    /// The blocks are durable. What waited for them may be sent.
-    pub(super) fn stored(&mut self) -> Option<Request<Product>> {
-        if self.state == State::Storing {
-            self.state = State::Stored;
+    /// The blocks of a batch are durable. What waited for them may be sent.
+    pub(super) fn stored(&mut self, batch: u64) -> Option<Request<Product>> {
+        if !self.stores(batch) {
+            return None;
         }
+        self.state = State::Stored;
         self.entry.take()
     }
 
-    /// The blocks could not be stored.
-    pub(super) fn unstored(&mut self) {
-        if self.state == State::Storing {
+    /// The blocks of a batch could not be stored.
+    pub(super) fn unstored(&mut self, batch: u64) {
+        if self.stores(batch) {
             self.state = State::Waiting;
         }
+    }
+
+    /// Whether this batch has the blocks of the next entry, and no other connection stores them.
+    fn stores(&self, batch: u64) -> bool {
+        self.state == State::Storing && batch == self.begun
     }
 
     /// There is a new connection. The engine sends its entry again.
@@ -132,10 +141,11 @@ mod tests {
         outbox.store(vec![block()]);
         assert!(outbox.send(entry()).is_none());
         assert!(outbox.send(Request::Open(None)).is_some());
-        assert_eq!(outbox.begin().map(|blocks| blocks.len()), Some(1));
+        let (batch, blocks) = outbox.begin().unwrap();
+        assert_eq!(blocks.len(), 1);
         assert!(outbox.begin().is_none(), "it is under way");
         assert!(outbox.send(entry()).is_none());
-        assert!(outbox.stored().is_some());
+        assert!(outbox.stored(batch).is_some());
         assert!(outbox.send(entry()).is_some());
     }
 
@@ -143,17 +153,35 @@ mod tests {
     fn new_connection_stores_blocks_again_until_the_entry_is_in_the_log() {
         let mut outbox = Outbox::default();
         outbox.store(vec![block()]);
-        assert!(outbox.begin().is_some());
+        let (lost, _) = outbox.begin().unwrap();
         outbox.disconnected();
         outbox.connected();
         assert!(outbox.send(entry()).is_none());
-        assert!(outbox.stored().is_some() || outbox.begin().is_some());
-        outbox.unstored();
-        assert!(outbox.begin().is_some());
-        outbox.stored();
+        assert!(outbox.stored(lost).is_none());
+        let (again, _) = outbox.begin().unwrap();
+        outbox.unstored(again);
+        let (batch, _) = outbox.begin().unwrap();
+        assert!(outbox.stored(batch).is_some());
         outbox.settled();
         outbox.disconnected();
         assert!(outbox.begin().is_none());
         assert!(outbox.send(entry()).is_some());
+    }
+
+    /// An earlier connection had sent the first entry. It is in the log while its blocks are stored once more.
+    #[test]
+    fn entry_does_not_go_when_the_blocks_of_the_one_before_it_are_stored() {
+        let mut outbox = Outbox::default();
+        outbox.store(vec![block()]);
+        let (first, _) = outbox.begin().unwrap();
+        outbox.settled();
+        outbox.store(vec![block(), block()]);
+        assert!(outbox.send(entry()).is_none());
+        assert!(outbox.stored(first).is_none());
+        let (second, _) = outbox.begin().unwrap();
+        assert!(outbox.stored(first).is_none());
+        outbox.unstored(first);
+        assert!(outbox.begin().is_none(), "it is under way");
+        assert!(outbox.stored(second).is_some());
     }
 }

@@ -230,9 +230,9 @@ fn op_without_permission_keeps_nothing_from_being_forgotten() {
     let op = calls::fold(EVERYBODY, None, fold);
     assert_eq!(world.put(0, op), Outcome::Effect);
     let mut replay = replay_of(&world);
-    replay.forget_before(fold.upto, world.sources()).unwrap();
     let found = replay.positions(world.end(), &Key::Inode(file));
     assert!(found.is_empty(), "no question comes to it");
+    replay.forget_before(fold.upto, world.sources()).unwrap();
     // The one that made the directory, which is not folded there yet, and the fold.
     assert_eq!(replay.kept_ops(), 2);
     let found = replay.inode(world.end(), &x.id, world.sources()).unwrap();
@@ -251,6 +251,35 @@ fn wrong_fold_hides_the_same_from_every_reader() {
     let mut replay = replay_of(&world);
     let (end, from) = (world.end(), world.sources());
     assert!(replay.inode(end - 1, &new, from).unwrap().is_some());
+    assert_eq!(replay.inode(end, &new, from), Ok(None));
+    assert_eq!(world.state.inode(&new, &world.store), Ok(None));
+}
+
+/// The op before the fold is the last one with effect, and lies before what the fold has.
+#[test]
+fn op_without_effect_after_a_wrong_fold_does_not_bring_back_what_the_fold_hides() {
+    let mut world = World::new();
+    let new = file(TEAM, 0, 1);
+    let op = world.create(&root(), "f", new, regular(""));
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    let upto = world.end();
+    let wrong = calls::fold(TEAM, None, Fold { upto, root: None });
+    assert_eq!(world.put(0, wrong), Outcome::Effect);
+    let is = world.volume.inode_hash(&regular("another"));
+    let guard = Guard::HashIs {
+        file: new,
+        is: Some(is),
+    };
+    let set = Change::Set {
+        file: new,
+        inode: Arc::new(regular("more")),
+    };
+    let stale = world.put(0, Op::new(vec![guard], vec![set]));
+    assert!(matches!(stale, Outcome::None(_)), "{stale:?}");
+    let (end, from) = (world.end(), world.sources());
+    let mut replay = replay_of(&world);
+    assert_eq!(replay.inode(end, &new, from), Ok(None));
+    assert!(replay.inode(upto, &new, from).unwrap().is_some());
     assert_eq!(replay.inode(end, &new, from), Ok(None));
     assert_eq!(world.state.inode(&new, &world.store), Ok(None));
 }

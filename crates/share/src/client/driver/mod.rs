@@ -80,8 +80,8 @@ pub(super) enum Done {
     Dialed(Result<Connected, Lost>),
     Fetched(Fetched),
     Stored {
-        /// Number of the connection.
-        session: u64,
+        /// Number of the batch of blocks.
+        batch: u64,
         result: Result<(), Lost>,
     },
 }
@@ -111,8 +111,6 @@ pub(super) struct Driver {
     calls: HashMap<Ticket, (Waiting, Kind)>,
     line: Option<Arc<dyn Line>>,
     deliveries: Option<Box<dyn Deliveries>>,
-    /// Number of the connection.
-    session: u64,
     dialing: bool,
     backoff: Backoff,
     dial_at: Option<Instant>,
@@ -168,7 +166,6 @@ impl Driver {
             calls: HashMap::new(),
             line: None,
             deliveries: None,
-            session: 0,
             dialing: false,
             backoff: Backoff::default(),
             dial_at: Some(Instant::now()),

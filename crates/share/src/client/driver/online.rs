@@ -24,10 +24,9 @@ impl Driver {
         let Some(line) = self.line.clone() else {
             return;
         };
-        let Some(blocks) = self.outbox.begin() else {
+        let Some((batch, blocks)) = self.outbox.begin() else {
             return;
         };
-        let session = self.session;
         self.tasks.spawn(async move {
             let sink = line.sink();
             let stored = async {
@@ -36,7 +35,7 @@ impl Driver {
             };
             let result = stored.await;
             let result = result.map_err(|e| Lost::new(Trouble::Refused, e.to_string()));
-            Done::Stored { session, result }
+            Done::Stored { batch, result }
         });
     }
 
@@ -79,19 +78,18 @@ impl Driver {
                     self.inputs.push_back(Input::Supplied);
                 }
             }
-            Done::Stored { session, result } if session == self.session => match result {
+            Done::Stored { batch, result } => match result {
                 Ok(()) => {
-                    if let Some(request) = self.outbox.stored() {
+                    if let Some(request) = self.outbox.stored(batch) {
                         self.send(request);
                     }
                 }
                 Err(lost) => {
                     tracing::warn!(%lost, "blocks could not be stored");
-                    self.outbox.unstored();
+                    self.outbox.unstored(batch);
                     self.again_at = Some(Instant::now() + AGAIN);
                 }
             },
-            Done::Stored { .. } => {}
         }
     }
 
@@ -114,7 +112,6 @@ impl Driver {
             Ok(connected) => connected,
             Err(lost) => return self.disconnect(lost),
         };
-        self.session = self.session.saturating_add(1);
         self.line = Some(Arc::clone(&line));
         self.deliveries = Some(deliveries);
         self.outbox.connected();

@@ -224,8 +224,7 @@ impl Replay {
             let denied = Outcome::None(NoEffect::NotPermitted);
             self.rows.push_op((!permitted).then_some(denied));
             // No value rests on an op without permission. If it were found by its keys, a member that may only read
-            // could make every question long, and name files of a principal that nobody folds: then nothing before
-            // could be forgotten.
+            // could make every question long, and take memory for names of a principal that nobody folds.
             if permitted {
                 keys.iter().for_each(|key| self.index(key, op));
             }
