@@ -4,6 +4,7 @@
 mod forks;
 mod places;
 mod protecting;
+mod proving;
 mod publishing;
 mod reading;
 mod shared_files;
@@ -19,6 +20,7 @@ use crate::output::Color;
 pub use forks::*;
 pub use places::*;
 pub use protecting::*;
+pub use proving::*;
 pub use publishing::*;
 pub use reading::*;
 pub use shared_files::*;
@@ -142,6 +144,10 @@ pub enum Command {
     Log(Log),
     /// Show the differences between two versions of a published or shared volume
     Diff(Diff),
+    /// Prove that a path is in a volume, or that it is not, in one file that others check without a network
+    Prove(Prove),
+    /// Check a proof or a file of evidence; needs no network
+    Check(Check),
     /// Show the settings
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -189,6 +195,8 @@ impl Command {
             Command::Fork(ForkCommand::Settle(_)) => "fork settle",
             Command::Log(_) => "log",
             Command::Diff(_) => "diff",
+            Command::Prove(_) => "prove",
+            Command::Check(_) => "check",
             Command::Serve(_) => "serve",
             Command::Pull(_) => "pull",
             Command::Prune(_) => "prune",

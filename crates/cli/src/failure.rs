@@ -239,6 +239,26 @@ kinds! {
     NoEvidence => Integrity, "the file proves nothing: it was damaged or changed on its way, or nobody signed what it claims. Ask for it again, and trust nothing that is said about it";
     /// The evidence is about another volume.
     OtherEvidence => Usage, "the evidence is good, but it is about the volume that it names; check the volume id";
+    /// A text is no text to compare with a published volume.
+    NoSighting => Usage, "copy the whole text that `bulla log SOURCE --seen` printed at the other reader, from its first line to `end`; it must be of the same volume";
+    /// Nobody signed what a text to compare says.
+    BadSighting => Integrity, "copy the whole text that `bulla log SOURCE --seen` printed at the other reader; if it is whole, the keys of this volume did not sign what it says";
+    /// The other reader has seen more of the log.
+    SeenMore => Unavailable, "compare the other way round: give the text of `bulla log SOURCE --seen` to the other reader. If no location shows this reader the newer version for long, they hide it";
+    /// The owners have begun the log again between what two readers have seen.
+    SeenEpochs => Unavailable, "the reader with the older log reads the volume once more, and then compare again";
+    /// Two readers were shown two histories.
+    SplitView => Fork, "the volume's keys signed two histories, so rely on nothing new in this volume. Give the file of evidence to the publisher and to the other readers (`bulla check FILE` verifies it anywhere), and ask over a channel that does not depend on these keys";
+    /// The file is no proof, or a changed one.
+    NoProof => Integrity, "the file proves nothing: it was damaged or changed on its way, or it is no proof. Ask for it again (`bulla prove SOURCE PATH --out FILE` makes one)";
+    /// The proof is about another path.
+    OtherProof => Usage, "the proof is good, but it is about another path: leave --path out to see which one, or ask for another proof";
+    /// The proof is of an older policy than the reader knows.
+    OldProof => Rollback, "a newer policy may have taken the rights of those keys: ask for a new proof. To judge it as of an earlier time, and by nothing that this machine remembers, give --at-time TIME";
+    /// A proof has expired, or is not valid yet.
+    ProofOver => Expired, "a proof ends with the version that it was made of: ask for a new one. `--at-time TIME` judges it as of another time; `date` shows this machine's clock";
+    /// A proof shows that a path is present, and it should be absent.
+    Unexpected => Failed, "the proof is valid, and shows the opposite of --expect";
     /// The volume does not permit it to this user.
     NoPermission => Refused, "an administrator of the group can permit it: `bulla share grant VOLUME GROUP USER ROLE`; `bulla share user list VOLUME` shows the roles";
     /// The device is no member of the volume.

@@ -61,6 +61,7 @@ const REFUSED: &[(&str, &str)] = &[
 /// Options of bulla with a value, and their flags.
 const WITH_VALUE: &[(&str, &str)] = &[
     ("mirror", "--mirror"),
+    ("at", "--at"),
     ("deadline", "--deadline"),
     ("refresh", "--refresh"),
     ("freshness", "--freshness"),

@@ -4,10 +4,11 @@
 use std::io::{BufWriter, IsTerminal, Write};
 
 use serde_json::{Map, Value, json};
+use trust::root::RootRecord;
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::text;
+use crate::{text, units};
 
 /// Version of the JSON records. New fields do not change it; renaming or removing a field or changing its
 /// meaning does.
@@ -51,6 +52,8 @@ pub struct Output {
     stale: bool,
     /// Whether the volume was opened from the cache alone: a field of the result record.
     offline: bool,
+    /// The newest version, if an earlier one is read: a field of the result record.
+    newest: Option<u64>,
     /// Whether a result rests on what a silent device wrote: a field of the result record.
     unattested: bool,
     /// What the command ends with, after its result.
@@ -74,6 +77,7 @@ impl Output {
             terminal: stdout.is_terminal(),
             stale: false,
             offline: false,
+            newest: None,
             unattested: false,
             last: None,
             bytes: 0,
@@ -175,6 +179,21 @@ impl Output {
         ));
     }
 
+    /// The newest version, if an earlier one is read.
+    pub fn newest(&self) -> Option<u64> {
+        self.newest
+    }
+
+    /// Notes that a version is read that a newer one has replaced, or may replace: history, which does not expire.
+    pub fn history(&mut self, record: &RootRecord, newest: u64) {
+        self.newest = Some(newest);
+        let (version, signed) = (record.version, units::time(record.start));
+        let until = units::time(record.until());
+        self.note(&format!(
+            "version {version} was signed at {signed} and was valid until {until}; the newest is version {newest}"
+        ));
+    }
+
     /// Warns that the result rests on what a silent device wrote.
     pub fn unattested(&mut self) {
         self.unattested = true;
@@ -251,6 +270,9 @@ impl Output {
         if self.offline {
             record.insert("offline".to_owned(), true.into());
         }
+        if let Some(newest) = self.newest {
+            record.insert("newest".to_owned(), newest.into());
+        }
         if self.unattested {
             record.insert("unattested".to_owned(), true.into());
         }
@@ -295,6 +317,12 @@ pub struct Done {
 }
 
 impl Done {
+    /// The same with another field.
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Done {
+        self.fields.insert(key.to_owned(), value.into());
+        self
+    }
+
     /// Full success.
     pub fn ok(fields: Map<String, Value>) -> Done {
         Done {

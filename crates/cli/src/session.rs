@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use trust::judge::Freshness;
 use trust::statement::VolumeId;
-use volume::{Volume, VolumeOptions};
+use volume::{Volume, VolumeError, VolumeOptions, Which};
 use wire::http::Tls;
 use wire::location::{self, Location, Source};
 
@@ -105,6 +105,74 @@ impl Session {
             output.offline(volume.snapshot().record().version);
         }
         Ok(volume)
+    }
+
+    /// Like [`Session::open_toward`], at a version of the volume's log if `at` names one. It must be proved to be in the
+    /// log of the newest version, which is verified as always.
+    pub fn open_at(
+        &self,
+        config: &Config,
+        reading: &Reading,
+        (at, path): (Option<&Which>, &[u8]),
+        reads: Option<Reads>,
+        output: &mut Output,
+    ) -> Outcome<Arc<Volume>> {
+        let Some(which) = at else {
+            return self.open_toward(config, reading, path, reads, output);
+        };
+        if matches!(self.freshness, Freshness::Pinned { .. }) {
+            let error = "--at and --freshness pinned=VERSION:RECORD both choose a version";
+            let hint = "give one of them: --at needs no record, because the log proves which record the version has";
+            return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+        }
+        let volume = self.open_toward(config, reading, path, reads, output)?;
+        let past = self.kept(&volume, which, volume.at(which))?;
+        let newest = volume.snapshot().record().version;
+        output.history(past.snapshot().record(), newest);
+        Ok(past)
+    }
+
+    /// What `opening` gives of a version. If no location has its record or its root any more, it does not exist (10).
+    pub fn kept<T>(
+        &self,
+        volume: &Volume,
+        which: &Which,
+        opening: impl Future<Output = Result<Option<T>, VolumeError>>,
+    ) -> Outcome<T> {
+        match self.run(async { Ok(opening.await) })? {
+            Ok(Some(opened)) => Ok(opened),
+            Ok(None) => Err(self.no_version(volume, which, None)),
+            Err(VolumeError::Read(ReadError::Unavailable { denied, cause, .. }))
+                if !denied.is_empty() =>
+            {
+                Err(self.no_version(volume, which, Some(cause)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The failure for a version that no location has (any more). The hint tells which ones they have.
+    fn no_version(&self, volume: &Volume, which: &Which, cause: Option<String>) -> Failure {
+        let newest = volume.snapshot().record().version;
+        let error = match which {
+            Which::Name(name) if cause.is_none() => format!("no version has the name `{name}`"),
+            Which::Number(number) if *number > newest || *number == 0 => {
+                format!("there is no version {number}: the newest is version {newest}")
+            }
+            which => format!("no location keeps version {which} any more"),
+        };
+        let mut failure = Failure::new(Kind::NoVersion, error);
+        if let Some(cause) = cause {
+            failure.push_cause(cause);
+        }
+        let kept = self.run(async { Ok(volume.readable_versions().await) });
+        match kept {
+            Ok(kept) if !kept.is_empty() => failure.with_hint(format!(
+                "these versions can be read: {}; another LOCATION may keep more (`bulla pull` with --keep keeps versions)",
+                numbers(&kept)
+            )),
+            _ => failure,
+        }
     }
 
     /// The volume and the locations that the arguments name. Locations that cannot be opened are logged
@@ -201,6 +269,16 @@ impl Session {
                 failure
             }
         }
+    }
+}
+
+/// Numbers, newest first, for people: at most ten.
+fn numbers(all: &[u64]) -> String {
+    let shown: Vec<String> = all.iter().take(10).map(u64::to_string).collect();
+    let more = all.len().saturating_sub(shown.len());
+    match more {
+        0 => shown.join(", "),
+        more => format!("{} and {more} older ones", shown.join(", ")),
     }
 }
 

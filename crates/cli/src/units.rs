@@ -48,6 +48,23 @@ pub fn parse_version(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("`{text}` is not a version number (1 or more)"))
 }
 
+/// Parses a number without a sign.
+pub fn parse_number(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| digits);
+    number.ok_or_else(|| format!("`{text}` is not a number"))
+}
+
+/// Parses a point in time, in the form in which [`time`] writes it. Returns unix seconds.
+pub fn parse_time(text: &str) -> Result<u64, String> {
+    let time = humantime::parse_rfc3339_weak(text)
+        .map_err(|_| format!("`{text}` is not a time; write for example 2026-01-31T12:00:00Z"))?;
+    let since = time.duration_since(std::time::UNIX_EPOCH);
+    since
+        .map(|since| since.as_secs())
+        .map_err(|_| format!("`{text}` is before 1970"))
+}
+
 /// Parses the number of an entry of a shared volume.
 pub fn parse_position(text: &str) -> Result<u64, String> {
     // `parse` alone would accept a sign.
@@ -240,6 +257,22 @@ mod tests {
             format!("pinned=12:{}", trust::text::write(Noun::Policy, &hash)),
         ] {
             assert!(parse_freshness(&bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        for seconds in [0, 1_800_000_000, 4_102_444_800] {
+            assert_eq!(parse_time(&time(seconds)), Ok(seconds));
+        }
+        for wrong in [
+            "",
+            "never",
+            "1800000000",
+            "1969-12-31T23:59:59Z",
+            "2026-13-01",
+        ] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
         }
     }
 

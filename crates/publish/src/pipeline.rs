@@ -18,6 +18,7 @@ use store::repository::Repository;
 use store::writer::Writer;
 use trust::key::{PublicKey, SecretKey};
 use trust::request::Request;
+use trust::version_name::VersionName;
 
 use crate::assemble::{Assembler, Tree};
 use crate::attributes::Stamp;
@@ -70,6 +71,8 @@ pub struct PublishOptions {
     pub accept_skipped_versions: bool,
     /// Name of the volume, if this publication makes a new one.
     pub name: String,
+    /// Name of the version.
+    pub version_name: Option<VersionName>,
     /// Threads that read and pack; as many as processors when `None`.
     pub readers: Option<usize>,
     /// The clock that gives statements their start, and by which a file counts as changed shortly before.
@@ -92,6 +95,7 @@ impl Default for PublishOptions {
             paranoid: false,
             dry_run: false,
             name: String::new(),
+            version_name: None,
             readers: None,
             clock: Clock::system(),
             cancel: AtomicBool::new(false),
@@ -265,6 +269,7 @@ pub(crate) fn conclude(
     repository: &Path,
     options: &PublishOptions,
 ) -> Result<(Published, Option<Request>), PublishError> {
+    let succession = succession.named(options.version_name.clone());
     let mut published = told(&succession, &tree, options);
     published.skipped = tree.skipped;
     let (committed, request) = match signer {

@@ -19,6 +19,7 @@ use trust::request::{Base, Request};
 use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
+use trust::version_name::VersionName;
 use trust::{Handle, Hasher, Reject};
 
 use crate::memory::{Memory, NextHead};
@@ -37,6 +38,8 @@ pub(crate) struct Succession {
     base: Base,
     policy: (u64, [u8; 32]),
     log: LogPoint,
+    /// The name of the version to be made.
+    name: Option<VersionName>,
     /// Begin of validity of the newest version signed, unix seconds.
     not_before: u64,
     /// Leaves that may not be in the repository's log yet: epoch, index, signed statement.
@@ -81,6 +84,7 @@ impl Succession {
             roles: genesis.roles,
             policy: (0, unsigned.hash()),
             not_before: 0,
+            name: None,
             earlier: Vec::new(),
             base: Base::Genesis(unsigned),
             log,
@@ -135,10 +139,16 @@ impl Succession {
             not_before: offer.record.start,
             previous: Some(offer.record),
             roles: offer.chain.newest().roles().clone(),
+            name: None,
             earlier: Vec::new(),
             base: Base::Head(Box::new(head)),
             log,
         })
+    }
+
+    /// The same with a name for the version to be made.
+    pub(crate) fn named(self, name: Option<VersionName>) -> Succession {
+        Succession { name, ..self }
     }
 
     /// The keys that may sign the next version.
@@ -216,6 +226,7 @@ impl Succession {
         let own = (epoch, own, head.record.to_bytes().into());
         Ok(Succession {
             previous: self.previous,
+            name: self.name,
             earlier: self.earlier.into_iter().chain(kept).chain([own]).collect(),
             ..last
         })
@@ -253,7 +264,9 @@ impl Succession {
         };
         Request {
             base: self.base.clone(),
-            record: record.statement(self.volume).sign(&[]),
+            record: record
+                .named_statement(self.volume, self.name.as_ref())
+                .sign(&[]),
         }
     }
 

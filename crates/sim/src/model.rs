@@ -17,6 +17,7 @@ use trust::policy::{Genesis, Last, Revocation, Roles, Successor};
 use trust::root::{RootRecord, Totals};
 use trust::statement::{Signed, VolumeId};
 use trust::tiles::{Edge, TileName};
+use trust::version_name::VersionName;
 use trust::{BlockKind, Handle, Hasher, InodeBlock, Kind, MapNode, Record, Reject};
 
 /// A volume being made.
@@ -271,6 +272,21 @@ impl Model {
         self.leaves.push(head.record.statement().bytes().clone());
         self.last = Some(head);
         Ok(bytes.into())
+    }
+
+    /// Gives the last version a name, in the place of the record without one. Returns its head.
+    ///
+    /// # Errors
+    /// [`Reject::NotPinned`] before the first version; none for honest arguments.
+    pub fn name_last(&mut self, name: &VersionName) -> Result<Bytes, Reject> {
+        let id = self.id();
+        let last = self.last.as_mut();
+        let last = last.ok_or(Reject::NotPinned("nothing is published"))?;
+        let record: RootRecord = last.record.statement().read(id)?;
+        last.record = record.named_statement(id, Some(name)).sign(&[&self.key]);
+        self.leaves.pop();
+        self.leaves.push(last.record.statement().bytes().clone());
+        Ok(last.encode()?.into())
     }
 
     fn newest_policy(&self) -> (u64, &Signed) {

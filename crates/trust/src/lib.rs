@@ -21,13 +21,14 @@
 //! | [`key`], [`algorithm`], [`signatures`] | Ed25519, keys of unknown algorithms, counting the signatures of a role | RFC 8032 |
 //! | [`statement`], [`volume_id`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
 //! | [`policy`], [`roles`], [`chain`] | which keys may sign for a volume, from its genesis on | rules 1, 2, 5 |
-//! | [`root`], [`timestamp`] | which tree is current, and a fresh statement that it still is | SFSRO 3.1 |
+//! | [`root`], [`version_name`], [`timestamp`] | which tree is current, and a fresh statement that it still is | SFSRO 3.1 |
 //! | [`head`] | the one mutable file of a replica | `trees.md`, *Head* |
 //! | [`floor`], [`forks`], [`judge`], [`offer`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
 //! | [`history`], [`checkpoint`] | the append-only log, and checkpoints signed by witnesses | RFC 6962, C2SP |
 //! | [`tiles`], [`prefix`] | the log's inner hashes, and the proof that it only grew | C2SP, `docs/decisions/0015` |
 //! | [`evidence`] | what refused heads prove, for people | |
-//! | [`earlier`] | replaced records, read from the log | |
+//! | [`earlier`] | replaced records, read from the log and proved to be in it | |
+//! | [`sighting`], [`split_view`] | what a reader has seen, for others to compare; evidence that two were shown two logs | RFC 6962 |
 //! | [`path_proof`] | proof that a path is in a volume or is not, for a reader without a network | design `trees.md`, *Proofs* |
 //! | [`request`] | a version sent to a machine that holds the key, and the signed answer | design `publish.md`, *Publishing* |
 //! | [`shared`] | the log of a volume that many devices write: its formats and rules | design `share.md` |
@@ -53,7 +54,7 @@ pub mod volume_id;
 pub use history::{prefix, tiles};
 pub use published::{
     checkpoint, earlier, evidence, floor, forks, head, judge, offer, path_proof, request, root,
-    timestamp, verdict,
+    sighting, split_view, timestamp, verdict, version_name,
 };
 pub use statement::{algorithm, chain, policy, roles, signatures};
 pub use tree::{array, change, inode, map};

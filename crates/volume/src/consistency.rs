@@ -115,7 +115,7 @@ impl HeadRound<'_> {
 ///
 /// # Errors
 /// The reason why it has none, as text for a message.
-async fn fetch(
+pub(crate) async fn fetch(
     replica: &Arc<dyn Replica>,
     prefix: &Prefix,
     deadline: Instant,

@@ -1,5 +1,5 @@
 //! Earlier versions, from the log that replicas keep (docs/decisions/0017): a pinned version is read from
-//! it, `log` lists its versions, `diff` compares two of them.
+//! it, `log` lists its versions; `past` reads versions by their numbers.
 //!
 //! A leaf is untrusted until its publishers' signatures are verified and, in a listing, until it hashes
 //! into the log that the newest record names. Its blocks may be gone: an old version can be read as long
@@ -23,13 +23,13 @@ use trust::judge::{Freshness, Offer, Terms};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::{Signed, VolumeId};
+use trust::version_name::VersionName;
 
-use reader::{Fetch, ReadError};
+use reader::ReadError;
 
 use crate::error::{VolumeError, gravest};
 use crate::heads::{HeadRound, VerifiedHead};
 use crate::search::Search;
-use crate::snapshot::Snapshot;
 use crate::volume::Volume;
 
 mod policies;
@@ -101,7 +101,7 @@ impl History {
     ///
     /// # Errors
     /// [`Reject`]: a head whose policies or signatures are bad.
-    fn begin(
+    pub(crate) fn begin(
         mirror: usize,
         replica: Arc<dyn Replica>,
         head: Head,
@@ -143,6 +143,25 @@ impl History {
     /// The newest record of the replica.
     pub fn newest(&self) -> &RootRecord {
         &self.offer.record
+    }
+
+    /// Number of the replica.
+    pub(crate) fn mirror(&self) -> usize {
+        self.mirror
+    }
+
+    pub(crate) fn replica(&self) -> &Arc<dyn Replica> {
+        &self.replica
+    }
+
+    /// The name of the replica's newest version.
+    pub(crate) fn newest_name(&self) -> Option<VersionName> {
+        self.head.record.statement().version_name()
+    }
+
+    /// The log before the head's record, and its frontier.
+    pub(crate) fn log_of_head(&self) -> (LogPoint, &Frontier) {
+        (self.offer.record.log, &self.head.frontier)
     }
 
     fn signatures(&self) -> std::sync::MutexGuard<'_, Signatures> {
@@ -230,14 +249,14 @@ impl History {
         Ok(out)
     }
 
-    fn too_slow(&self) -> VolumeError {
+    pub(crate) fn too_slow(&self) -> VolumeError {
         let cause = format!("{} did not answer before the deadline", self.place());
         VolumeError::unavailable("the log", cause)
     }
 
     /// A part of a log whose Merkle root is known. All of it is read; the newest `room` entries are
     /// returned.
-    async fn part(
+    pub(crate) async fn part(
         &self,
         epoch: u64,
         (start, leaves, root): (u64, u64, [u8; 32]),
@@ -348,7 +367,11 @@ impl History {
     }
 
     /// Judges a record that [`History::find`] gave.
-    async fn judge(&self, signed: &Signed, freshness: Freshness) -> Result<Offer, VolumeError> {
+    pub(crate) async fn judge(
+        &self,
+        signed: &Signed,
+        freshness: Freshness,
+    ) -> Result<Offer, VolumeError> {
         if signed.hash() == self.offer.record_hash {
             return Ok(self.offer.clone());
         }
@@ -494,52 +517,11 @@ impl Volume {
         }
         Ok(histories)
     }
-
-    /// An earlier version (or the present one), as far as its blocks can be fetched; `None` if no
-    /// replica keeps its record.
-    ///
-    /// # Errors
-    /// As [`Volume::open`].
-    pub async fn version(
-        &self,
-        histories: &[History],
-        version: u64,
-    ) -> Result<Option<Snapshot>, VolumeError> {
-        let current = self.snapshot();
-        if current.record().version == version {
-            return Ok(Some(current.as_ref().clone()));
-        }
-        let deadline = self.deadline();
-        let mut errors = Vec::new();
-        for (at, history) in histories.iter().enumerate() {
-            let until = share(deadline, at + 1 == histories.len());
-            let find = tokio::time::timeout_at(until.into(), history.find(version)).await;
-            let signed = match find.unwrap_or_else(|_| Err(history.too_slow())) {
-                Ok(Some(signed)) => signed,
-                Ok(None) => continue,
-                Err(error) => {
-                    errors.push(error);
-                    continue;
-                }
-            };
-            let judged = history.judge(&signed, Freshness::Strict);
-            let judged = tokio::time::timeout_at(until.into(), judged).await;
-            let offer = judged.unwrap_or_else(|_| Err(history.too_slow()))?;
-            let prefetcher = current.prefetcher().clone();
-            let how = Fetch::Until(deadline);
-            let snapshot = Snapshot::open(prefetcher, &offer, how).await?;
-            return Ok(Some(snapshot));
-        }
-        match errors.is_empty() {
-            true => Ok(None),
-            false => Err(gravest(errors)),
-        }
-    }
 }
 
 /// The deadline for one replica. Each but the last gets half of the time that is left, so one that
 /// stalls leaves time for those after it.
-fn share(deadline: Instant, is_last: bool) -> Instant {
+pub(crate) fn share(deadline: Instant, is_last: bool) -> Instant {
     if is_last {
         return deadline;
     }

@@ -35,12 +35,16 @@
 //! | `search` | the newest version whose root can be fetched |
 //! | `offline` | opening a volume while no replica answers |
 //! | [`history`], [`difference`] | earlier versions, and how two versions differ |
+//! | `past` | versions of the log by their numbers, proved to be in it |
+//! | [`compare`] | whether two readers were shown one log |
 //! | [`forks`] | the forks that this machine remembers, and how the user settles them |
+//! | `prove` | proofs for paths, which others check without a network |
 //! | [`walk`] | a depth-first walk whose blocks are fetched ahead |
 //! | [`profile`] | lists of what a program reads when it starts |
 //! | [`extract`], [`verify`] | what reads a whole volume |
 //! | [`error`] | what can go wrong |
 
+pub mod compare;
 mod consistency;
 pub mod difference;
 pub mod error;
@@ -51,8 +55,10 @@ pub mod history;
 pub mod kept;
 mod offline;
 pub mod options;
+mod past;
 mod policies;
 pub mod profile;
+mod prove;
 mod search;
 mod snapshot;
 pub mod verify;
@@ -60,6 +66,7 @@ pub mod volume;
 pub mod walk;
 
 pub use error::VolumeError;
+pub use past::Which;
 pub use reader::{Fetch, ReadError};
 pub use snapshot::Snapshot;
 pub use volume::{Candidate, Demands, Refreshed, Volume, VolumeOptions, claimed_id};

@@ -7,6 +7,7 @@ use reader::{Fetch, Prefetcher, ReadError, Tree};
 use trust::judge::Offer;
 use trust::root::RootRecord;
 use trust::statement::Signed;
+use trust::version_name::VersionName;
 
 /// One verified version of a volume. Dereferences to its [`Tree`], through which names, attributes and
 /// content are read.
@@ -75,6 +76,15 @@ impl Snapshot {
         }
     }
 
+    /// The same version as history: it does not expire.
+    pub(crate) fn pinned(&self) -> Self {
+        Snapshot {
+            valid_until: u64::MAX,
+            fresh_until: u64::MAX,
+            ..self.clone()
+        }
+    }
+
     /// The verified tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
@@ -88,6 +98,11 @@ impl Snapshot {
     /// The root record's hash.
     pub fn record_hash(&self) -> &[u8; 32] {
         &self.record_hash
+    }
+
+    /// The name that the publisher gave to this version.
+    pub fn name(&self) -> Option<VersionName> {
+        self.signed.statement().version_name()
     }
 
     /// The root record with its signatures.

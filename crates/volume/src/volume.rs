@@ -30,7 +30,7 @@ pub struct Volume {
     mirrors: Arc<Mirrors>,
     options: VolumeOptions,
     state: VolumeState,
-    clock: SteadyClock,
+    clock: Arc<SteadyClock>,
     signatures: Arc<Mutex<Signatures>>,
     adopted: RwLock<Arc<Snapshot>>,
     offline: AtomicBool,
@@ -75,7 +75,7 @@ impl Volume {
         options: VolumeOptions,
     ) -> Result<Arc<Volume>, VolumeError> {
         let state = VolumeState::at(&options.state_directory, &id);
-        let clock = SteadyClock::start(options.clock.clone());
+        let clock = Arc::new(SteadyClock::start(options.clock.clone()));
         let signatures = Arc::default();
         let mirrors = Arc::new(Mirrors::new(replicas));
         let round = HeadRound {
@@ -170,6 +170,33 @@ impl Volume {
     /// head that passes the floor since.
     pub fn is_offline(&self) -> bool {
         self.offline.load(Ordering::Relaxed)
+    }
+
+    /// This volume for readers of one version, which it never leaves.
+    pub(crate) fn staying_at(&self, snapshot: Snapshot) -> Arc<Volume> {
+        let freshness = Freshness::Pinned {
+            version: snapshot.record().version,
+            record_hash: *snapshot.record_hash(),
+        };
+        let options = VolumeOptions {
+            freshness,
+            ..self.options.clone()
+        };
+        Arc::new(Volume {
+            id: self.id,
+            mirrors: Arc::clone(&self.mirrors),
+            options,
+            state: self.state.clone(),
+            clock: Arc::clone(&self.clock),
+            signatures: Arc::clone(&self.signatures),
+            adopted: RwLock::new(Arc::new(snapshot)),
+            offline: AtomicBool::new(self.is_offline()),
+        })
+    }
+
+    /// Where evidence about it is kept.
+    pub(crate) fn evidence_directory(&self) -> std::path::PathBuf {
+        self.state.evidence_directory()
     }
 
     pub(crate) fn round(&self) -> HeadRound<'_> {

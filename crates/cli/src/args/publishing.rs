@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use trust::key::PublicKey;
+use trust::version_name::VersionName;
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::roles::Expected;
@@ -87,7 +88,7 @@ pub struct Publish {
     #[arg(long, value_name = "KEY", requires = "unsigned", value_parser = parse_key)]
     pub publisher: Option<PublicKey>,
     /// Publish the version that `bulla sign` signed into FILE
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "dry_run", "valid", "name"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "dry_run", "valid", "name", "tag"])]
     pub install: Option<PathBuf>,
     /// Where the key's passphrase comes from.
     #[command(flatten)]
@@ -95,6 +96,9 @@ pub struct Publish {
     /// How long the version is valid [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
+    /// Give this version a name, by which readers find it: `bulla ls SOURCE --at NAME`
+    #[arg(long, value_name = "NAME", value_parser = parse_tag)]
+    pub tag: Option<VersionName>,
     /// The display name of a new volume [default: the directory's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
@@ -139,6 +143,10 @@ impl Publish {
             (None, None) => Err(Failure::new(Kind::Usage, "DIR or REPO is missing")),
         }
     }
+}
+
+fn parse_tag(text: &str) -> Result<VersionName, String> {
+    text.parse().map_err(|e| format!("`{text}`: {e}"))
 }
 
 /// Parses a public key.

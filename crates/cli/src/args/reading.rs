@@ -6,6 +6,7 @@ use std::time::Duration;
 use ::mount::Ownership;
 use clap::Args;
 use trust::judge::Freshness;
+use volume::Which;
 
 use crate::caching::Caching;
 use crate::failure::{Failure, Kind, Outcome};
@@ -48,6 +49,9 @@ pub struct Mount {
     pub reading: Reading,
     /// The directory to mount on; the mount hides its content
     pub dir: PathBuf,
+    /// Mount this version (a number, or a name of `publish --tag`), as long as a location keeps it, and stay there
+    #[arg(long, value_name = "VERSION", value_parser = parse_version_or_name, conflicts_with = "refresh")]
+    pub at: Option<Which>,
     /// How often to check for a new version [default: 30s, setting `refresh`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub refresh: Option<Duration>,
@@ -110,25 +114,39 @@ pub struct Doctor {
     pub fix: bool,
 }
 
-/// A time in the past of a shared volume.
+/// The past of a volume.
 #[derive(Debug, Args)]
 pub struct Past {
-    /// Of a shared volume: read it as it was after entry N; `bulla log VOLUME` shows the numbers
-    #[arg(long, value_name = "N", value_parser = parse_position)]
-    pub at: Option<u64>,
+    /// Read this version (a number, or a name of `publish --tag`), as long as a location keeps it; of a shared volume: as it
+    /// was after entry N. `bulla log` shows them
+    #[arg(long, value_name = "VERSION", value_parser = parse_version_or_name)]
+    pub at: Option<Which>,
 }
 
 impl Past {
-    /// Refuses the flag for a published volume.
-    pub fn refuse(&self) -> Outcome<()> {
-        if self.at.is_none() {
-            return Ok(());
-        }
-        let error = "--at is for shared volumes, and this is a published one";
-        let hint =
-            "`--freshness pinned=VERSION:RECORD` reads an earlier version of a published volume";
-        Err(Failure::new(Kind::Usage, error).with_hint(hint))
+    /// The number of an entry of a shared volume.
+    pub fn entry(&self) -> Outcome<Option<u64>> {
+        self.at.as_ref().map(entry).transpose()
     }
+}
+
+/// The number of an entry of a shared volume, which has no named versions.
+pub fn entry(which: &Which) -> Outcome<u64> {
+    match which {
+        // The position after the last possible entry is none.
+        Which::Number(number) if *number < u64::MAX => Ok(*number),
+        _ => {
+            let error =
+                format!("{which} is not the number of an entry, and this is a shared volume");
+            let hint = "`bulla log VOLUME` shows the numbers of entries";
+            Err(Failure::new(Kind::Usage, error).with_hint(hint))
+        }
+    }
+}
+
+fn parse_version_or_name(text: &str) -> Result<Which, String> {
+    text.parse()
+        .map_err(|why| format!("`{text}` is no number or name of a version: {why}"))
 }
 
 /// `bulla ls`.
@@ -220,6 +238,9 @@ pub struct Prefetch {
     /// Fetch only this path and what is below it
     #[arg(default_value = "")]
     pub path: std::ffi::OsString,
+    /// Fetch this version (a number, or a name of `publish --tag`), as long as a location keeps it
+    #[arg(long, value_name = "VERSION", value_parser = parse_version_or_name)]
+    pub at: Option<Which>,
 }
 
 /// `bulla log`.
@@ -240,9 +261,26 @@ pub struct Log {
     /// Of a shared volume: list only entries of the last D, for example 2h or 7d
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub since: Option<Duration>,
+    /// Of a published volume: print what this machine has seen of it, as a text for another reader, who compares it
+    #[arg(long, conflicts_with_all = ["max", "compare"])]
+    pub seen: bool,
+    /// Of a published volume: compare what this machine has seen with the text in FILE that another reader printed with
+    /// --seen (`-` for stdin)
+    #[arg(long, value_name = "FILE", conflicts_with = "max")]
+    pub compare: Option<PathBuf>,
 }
 
 impl Log {
+    /// Refuses what is for published volumes.
+    pub fn refuse_published(&self) -> Outcome<()> {
+        if !self.seen && self.compare.is_none() {
+            return Ok(());
+        }
+        let error = "--seen and --compare are for published volumes, and this is a shared one";
+        let hint = "`bulla share compare VOLUME` prints and compares what two devices have seen";
+        Err(Failure::new(Kind::Usage, error).with_hint(hint))
+    }
+
     /// Refuses what is for shared volumes.
     pub fn refuse_shared(&self) -> Outcome<()> {
         let given = [
@@ -268,13 +306,13 @@ pub struct Diff {
     /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
-    /// The older version [default: the one before the newest]; of a shared volume the number of an entry, as `bulla log`
-    /// shows it: the volume as it was after it
-    #[arg(value_parser = parse_position)]
-    pub old: Option<u64>,
+    /// The older version, a number or a name [default: the one before the newest]; of a shared volume the number of an
+    /// entry, as `bulla log` shows it: the volume as it was after it
+    #[arg(value_parser = parse_version_or_name)]
+    pub old: Option<Which>,
     /// The newer version, or entry [default: the newest]
-    #[arg(value_parser = parse_position)]
-    pub new: Option<u64>,
+    #[arg(value_parser = parse_version_or_name)]
+    pub new: Option<Which>,
 }
 
 #[cfg(test)]

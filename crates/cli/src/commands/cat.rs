@@ -24,10 +24,15 @@ pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
         return shared(args, home, config, output);
     }
-    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, &path, None, output)?;
+    let volume = session.open_at(
+        config,
+        &args.reading,
+        (args.past.at.as_ref(), &path),
+        None,
+        output,
+    )?;
     let bytes = session.run(async {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());
@@ -43,7 +48,7 @@ pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
 
 /// Writes a file of a shared volume out.
 fn shared(args: &Cat, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
+    let opening = Opening::of(config, home, &args.reading).at(args.past.entry()?);
     let bytes = opening.read(output, async |shared, output| {
         let place = shared.place(&args.path)?;
         let file = shared.find(&place, true).await?;

@@ -24,10 +24,9 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
     if let Some(home) = sharing::named(config, &args.reading)? {
         return files::extract::run(args, home, config, output);
     }
-    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
-    let volume =
-        session.open_toward(config, &args.reading, &[], Some(Reads::Everything), output)?;
+    let (at, reads) = ((args.past.at.as_ref(), &[][..]), Some(Reads::Everything));
+    let volume = session.open_at(config, &args.reading, at, reads, output)?;
     let options = ExtractOptions {
         owner: args.owner,
         skip_special: args.skip_special,

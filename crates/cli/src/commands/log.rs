@@ -6,11 +6,12 @@ use trust::earlier::Leaf;
 use trust::text::{Noun, write};
 use volume::Snapshot;
 use volume::Volume;
+use volume::Which;
 use volume::difference::difference;
 use volume::history::{Entry, Kept, Standing};
 
 use crate::args::{Diff, Log};
-use crate::commands::files;
+use crate::commands::{files, seen};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
@@ -21,9 +22,16 @@ use crate::{changes, sharing, units};
 /// Lists the versions, newest first.
 pub fn log(args: &Log, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
+        args.refuse_published()?;
         return files::log::run(args, home, config, output);
     }
     args.refuse_shared()?;
+    if args.seen {
+        return seen::print(args, config, output);
+    }
+    if let Some(file) = &args.compare {
+        return seen::compare(args, file, config, output);
+    }
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading, output)?;
     let entries = session.run(async {
@@ -130,10 +138,14 @@ fn leaf_fields(
             record,
             record_hash,
             signers,
+            name,
         } => {
             counts.versions += 1;
             let signers = signers.iter().map(|key| Value::from(key.to_string()));
             put("version", record.version.into());
+            if let Some(name) = name {
+                put("tag", name.to_string().into());
+            }
             put("record", write(Noun::Record, record_hash).into());
             put("signed", units::time(record.start).into());
             put("valid_until", units::time(record.until()).into());
@@ -161,7 +173,10 @@ fn print(entry: &Entry, record: &Map<String, Value>, output: &mut Output) -> Out
     match get("what").as_str() {
         "version" => {
             output.line(&format!("version  {}{doubt}", get("version")))?;
-            for key in ["record", "signed"] {
+            for key in ["tag", "record", "signed"] {
+                if !record.contains_key(key) {
+                    continue;
+                }
                 output.line(&format!("{key:<8} {}", get(key)))?;
             }
             output.line(&format!("valid to {}", get("valid_until")))?;
@@ -196,7 +211,7 @@ pub fn diff(args: &Diff, config: &Config, output: &mut Output) -> Outcome<Done> 
     }
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading, output)?;
-    let (old, new) = session.run(async { versions(args, &volume).await })?;
+    let (old, new) = versions(args, &session, &volume)?;
     let mut counts = [0_u64; 3];
     session.run(async {
         let how = || Fetch::Until(volume.deadline());
@@ -220,42 +235,32 @@ pub fn diff(args: &Diff, config: &Config, output: &mut Output) -> Outcome<Done> 
 }
 
 /// The two versions: by default the newest and the one before it.
-async fn versions(args: &Diff, volume: &Volume) -> Outcome<(Snapshot, Snapshot)> {
+fn versions(args: &Diff, session: &Session, volume: &Volume) -> Outcome<(Snapshot, Snapshot)> {
     let current = volume.current()?;
-    let histories = volume.histories().await?;
-    let old = match args.old {
-        Some(old) => old,
-        None => {
-            let mut previous = None;
-            for history in &histories {
-                previous = history.previous().await?;
-                if previous.is_some() {
-                    break;
-                }
-            }
-            previous.ok_or_else(|| {
-                Failure::new(
-                    Kind::NoVersion,
-                    "no location has a version before the newest",
-                )
-            })?
-        }
+    let old = match &args.old {
+        Some(old) => old.clone(),
+        None => Which::Number(session.run(previous(volume))?),
     };
-    let new = args.new.unwrap_or(current.record().version);
-    let mut found = Vec::new();
-    for version in [old, new] {
-        let snapshot = volume.version(&histories, version).await?;
-        let missing = || {
-            let error = format!("no location has version {version} in its log");
-            Failure::new(Kind::NoVersion, error)
-        };
-        found.push(snapshot.ok_or_else(missing)?);
+    let new = args.new.clone();
+    let new = new.unwrap_or(Which::Number(current.record().version));
+    let open = |which: &Which| {
+        session.kept(volume, which, async {
+            match volume.number(which).await? {
+                Some(version) => volume.version(version).await,
+                None => Ok(None),
+            }
+        })
+    };
+    Ok((open(&old)?, open(&new)?))
+}
+
+/// The version before the newest.
+async fn previous(volume: &Volume) -> Outcome<u64> {
+    for history in &volume.histories().await? {
+        if let Some(previous) = history.previous().await? {
+            return Ok(previous);
+        }
     }
-    match (found.pop(), found.pop()) {
-        (Some(new), Some(old)) => Ok((old, new)),
-        _ => Err(Failure::new(
-            Kind::Defect,
-            "only one of two versions was opened",
-        )),
-    }
+    let error = "no location has a version before the newest";
+    Err(Failure::new(Kind::NoVersion, error))
 }

@@ -29,14 +29,19 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
         return shared(args, home, config, output);
     }
-    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let reads = match args.recursive {
         true => Reads::Names,
         false => Reads::Directory,
     };
-    let volume = session.open_toward(config, &args.reading, &path, Some(reads), output)?;
+    let volume = session.open_at(
+        config,
+        &args.reading,
+        (args.past.at.as_ref(), &path),
+        Some(reads),
+        output,
+    )?;
     let mut listing = Listing {
         volume: &volume,
         reads,
@@ -62,7 +67,7 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
 
 /// Lists a directory of a shared volume.
 fn shared(args: &Ls, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
+    let opening = Opening::of(config, home, &args.reading).at(args.past.entry()?);
     let entries = opening.read(output, async |shared, output| {
         let mut lines = Lines {
             args,

@@ -6,6 +6,7 @@ use crate::failure::Outcome;
 use crate::output::{Done, Output};
 
 mod cat;
+mod check;
 mod config;
 mod damage;
 mod doctor;
@@ -20,10 +21,12 @@ mod mount;
 mod orderer;
 mod prefetch;
 mod protect;
+mod prove;
 mod prune;
 mod publish;
 mod pull;
 mod renew;
+mod seen;
 pub mod serve;
 mod share;
 mod sign;
@@ -45,6 +48,8 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Fork(ForkCommand::Settle(args)) => fork::settle(args, global, config, output),
         Command::Log(args) => log::log(args, config, output),
         Command::Diff(args) => log::diff(args, config, output),
+        Command::Prove(args) => prove::run(args, config, output),
+        Command::Check(args) => check::run(args, config, output),
         Command::Serve(args) => serve::run(args, global, config, output),
         Command::Pull(args) => pull::run(args, config, output),
         Command::Prune(args) => prune::run(args, output),

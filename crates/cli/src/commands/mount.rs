@@ -51,8 +51,11 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
     }
     if !output.json() {
         let version = mounted.get("version").cloned().unwrap_or_default();
+        let newest = mounted.get("newest");
+        let newest = newest.map(|newest| format!(" (the newest is version {newest})"));
         output.note(&format!(
-            "version {version} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
+            "version {version}{} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
+            newest.unwrap_or_default(),
             dir.display(),
             args.dir.display(),
             log.display()
@@ -72,7 +75,8 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let options = options(args, config)?;
     let recording = args.record.as_deref().map(Recording::begin).transpose()?;
     let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
-    let volume = session.open(config, &args.reading, output)?;
+    let at = (args.at.as_ref(), &[][..]);
+    let volume = session.open_at(config, &args.reading, at, None, output)?;
     // All paths are absolute from here on. The working directory must not keep a file system busy.
     std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
     let mut record = fields(json!({"volume": volume.id().to_string(),
@@ -83,6 +87,9 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     }
     if volume.is_offline() {
         record.insert("offline".to_owned(), true.into());
+    }
+    if let Some(newest) = output.newest() {
+        record.insert("newest".to_owned(), newest.into());
     }
     // From here on a signal unmounts. If it comes while mounting, mounting finishes first, because a partial
     // mount could not be unmounted.

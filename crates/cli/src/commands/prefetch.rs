@@ -29,13 +29,8 @@ pub fn run(args: &Prefetch, config: &Config, output: &mut Output) -> Outcome<Don
     }
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(
-        config,
-        &args.reading,
-        &path,
-        Some(Reads::Everything),
-        output,
-    )?;
+    let (at, reads) = ((args.at.as_ref(), &path[..]), Some(Reads::Everything));
+    let volume = session.open_at(config, &args.reading, at, reads, output)?;
     let snapshot = volume.current()?;
     let disk = disk_of(&snapshot)?;
     disk.wait_for_the_disk();

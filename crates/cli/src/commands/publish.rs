@@ -82,6 +82,7 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
         paranoid: args.paranoid,
         cache_dir: config.path("cache-dir"),
         state_dir: config.path("state-dir"),
+        version_name: args.tag.clone(),
         name: args.name.clone().unwrap_or_else(|| name_of(&args.dir)),
         ..PublishOptions::default()
     })
@@ -126,6 +127,9 @@ fn tell(
     tell_skipped(&published.skipped, output)?;
     if args.name.is_some() && !published.new_volume {
         output.warn("--name was not used: a volume keeps the name of its first version");
+    }
+    if let Some(name) = &args.tag {
+        record.insert("tag".to_owned(), name.to_string().into());
     }
     if !output.json() {
         print(published, how, output)?;

@@ -143,6 +143,9 @@ fn describe(request: &Request, examined: &Examined) -> Vec<(&'static str, String
             lines.push(("", span(previous)));
         }
     }
+    if let Some(name) = request.record.statement().version_name() {
+        lines.push(("tag", name.to_string()));
+    }
     lines.push(("asked", span(record)));
     for key in request.signers(examined) {
         lines.push(("signed", format!("already, by {key}")));

@@ -23,10 +23,15 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
         return shared(args, home, config, output);
     }
-    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(config, &args.reading, &path, None, output)?;
+    let volume = session.open_at(
+        config,
+        &args.reading,
+        (args.past.at.as_ref(), &path),
+        None,
+        output,
+    )?;
     let (snapshot, inode, xattrs) = session.run(async {
         let snapshot = volume.current()?;
         let how = || Fetch::Until(volume.deadline());
@@ -52,7 +57,7 @@ pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
 /// Shows a file of a shared volume: whose it is, instead of the statement that proves it.
 fn shared(args: &Stat, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
     let volume = home.volume().to_string();
-    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
+    let opening = Opening::of(config, home, &args.reading).at(args.past.entry()?);
     let (path, file, members, xattrs) = opening.read(output, async |shared, _| {
         let place = shared.place(&args.path)?;
         let file = shared.find(&place, false).await?;
@@ -108,9 +113,19 @@ fn statement(volume: &str, snapshot: &Snapshot) -> Map<String, Value> {
     let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
     put("volume", volume.into());
     put("version", record.version.into());
+    if let Some(name) = snapshot.name() {
+        put("tag", name.to_string().into());
+    }
     put("record", write(Noun::Record, snapshot.record_hash()).into());
     put("signed", units::time(record.start).into());
-    put("valid_until", units::time(snapshot.valid_until()).into());
+    // A pinned version is read without end; what it said of itself stays.
+    let until = snapshot.valid_until();
+    let until = if until == u64::MAX {
+        record.until()
+    } else {
+        until
+    };
+    put("valid_until", units::time(until).into());
     put("root", record.root.to_string().into());
     out
 }
@@ -156,7 +171,7 @@ fn print_file(
         output.line(&format!("owner    {}:{}", owner.uid, owner.gid))?;
     }
     for key in [
-        "handle", "entries", "device", "volume", "version", "record", "signed",
+        "handle", "entries", "device", "volume", "version", "tag", "record", "signed",
     ] {
         if let Some(value) = record.get(key) {
             output.line(&format!("{key:<8} {}", plain(value)))?;

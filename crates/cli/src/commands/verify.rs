@@ -22,16 +22,10 @@ pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done>
     if let Some(home) = sharing::named(config, &args.reading)? {
         return files::verify::run(args, home, config, output);
     }
-    args.past.refuse()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_toward(
-        config,
-        &args.reading,
-        &path,
-        Some(Reads::Everything),
-        output,
-    )?;
+    let (at, reads) = ((args.past.at.as_ref(), &path[..]), Some(Reads::Everything));
+    let volume = session.open_at(config, &args.reading, at, reads, output)?;
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "verifying");
     let snapshot = volume.current()?;

@@ -215,6 +215,11 @@ fn the_command_lines_about_keys_run() {
 }
 
 #[test]
+fn the_command_lines_about_history_and_proofs_run() {
+    run("docs/operations/history-and-proofs.md", 9);
+}
+
+#[test]
 fn the_command_lines_about_forks_run() {
     run("docs/operations/forks.md", 3);
 }

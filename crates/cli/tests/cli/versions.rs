@@ -359,5 +359,6 @@ fn diff_shows_the_same_as_a_dry_run() {
     let removed: Vec<&str> = lines.lines().filter(|l| l.starts_with("removed")).collect();
     assert_eq!(removed, ["removed  a", "removed  sub/again"]);
     home.run(&["diff", &source, "9"]).ends(10);
-    home.run(&["diff", &source, "one"]).ends(2);
+    home.run(&["diff", &source, "a name"]).ends(2);
+    home.run(&["diff", &source, "one"]).ends(10);
 }

@@ -167,6 +167,15 @@ impl Prefix {
     /// [`Reject::Fork`]: the publisher signed two histories. [`Reject::Unproved`] while tiles are
     /// wanted.
     pub(crate) fn finish(self, new: &LogPoint) -> Result<LogPoint, Reject> {
+        let old = self.old;
+        self.frontier(new).map(|_| old)
+    }
+
+    /// The frontier of the older log, by the rules of [`Prefix::finish`].
+    ///
+    /// # Errors
+    /// Those of [`Prefix::finish`].
+    pub(crate) fn frontier(self, new: &LogPoint) -> Result<Frontier, Reject> {
         if self.below.is_some() || self.new != *new {
             return Err(Reject::Unproved);
         }
@@ -174,7 +183,7 @@ impl Prefix {
         if old.root() != self.old.root {
             return Err(Reject::Fork("a newer record in another log"));
         }
-        Ok(self.old)
+        Ok(old)
     }
 }
 

@@ -3,16 +3,18 @@
 //!
 //! A leaf file holds the statement with its signatures; only the statement is hashed into the log. So each
 //! leaf file proves who signed it, and all of them together prove that they are the log which the newest
-//! record names.
+//! record names. [`Placed`] shows it for one record, from a few tiles.
 
 use crate::error::Reject;
-use crate::history::Frontier;
+use crate::history::prefix::Prefix;
+use crate::history::{Frontier, LogPoint};
 use crate::key::PublicKey;
 use crate::published::floor::Floor;
 use crate::published::head::Head;
 use crate::published::judge::{Freshness, Offer, Terms, check_pin, check_pinned_record};
 use crate::published::root::RootRecord;
 use crate::published::standing::{record_under, signed_record};
+use crate::published::version_name::VersionName;
 use crate::statement::chain::{Link, check_revoked};
 use crate::statement::signatures::Signatures;
 use crate::statement::{Purpose, Signed, VolumeId};
@@ -28,6 +30,8 @@ pub enum Leaf {
         record_hash: [u8; 32],
         /// The publishers whose valid signatures it has.
         signers: Vec<PublicKey>,
+        /// The name that they gave to the version.
+        name: Option<VersionName>,
     },
     /// A policy of the chain.
     Policy {
@@ -76,6 +80,7 @@ impl Leaf {
         Ok(Leaf::Record {
             record: Box::new(record),
             record_hash: hash,
+            name: signed.statement().version_name(),
             signers: keys
                 .iter()
                 .filter(|key| signed.by(key).is_some())
@@ -93,6 +98,79 @@ pub fn reduced(signed: &Signed, policy: &Link) -> Signed {
         _ => signed.reduced_to(&[&policy.policy.roles().publishers]),
     }
 }
+
+/// Shows that an earlier record is a leaf of the log that a later statement names. Two proofs that a log only grew, one
+/// after the other: first for the log that the record names, then for the same log with the record as its next leaf.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    leaf: Signed,
+    log: LogPoint,
+    later: Frontier,
+    stored: u64,
+    prefix: Prefix,
+    /// Whether `prefix` is about the log with the record in it.
+    with_leaf: bool,
+}
+
+impl Placed {
+    /// Begins to show that the record of `earlier` is in the log with the number `epoch` and the frontier `later`, of
+    /// which replicas have the tiles of at least `stored` leaves.
+    ///
+    /// # Errors
+    /// [`Reject::Fork`] when no tiles could show it: the record names another or a longer log.
+    pub fn begin(
+        earlier: &Offer,
+        epoch: u64,
+        later: &Frontier,
+        stored: u64,
+    ) -> Result<Placed, Reject> {
+        let log = earlier.record.log;
+        if log.size >= later.size() {
+            return Err(Reject::Fork(OUTSIDE));
+        }
+        Ok(Placed {
+            leaf: earlier.signed.clone(),
+            log,
+            later: later.clone(),
+            stored,
+            prefix: Prefix::new(log, epoch, later, stored)?,
+            with_leaf: false,
+        })
+    }
+
+    /// The proof that is wanted now: supply it with tiles, and give it to [`Placed::proved`].
+    pub fn wants(&self) -> &Prefix {
+        &self.prefix
+    }
+
+    /// Takes the proof that was wanted, with all its tiles. `None`: the record is in the log. Otherwise another proof is
+    /// wanted.
+    ///
+    /// # Errors
+    /// [`Reject::Fork`]: the publishers signed a record that is not in the log which they signed later.
+    /// [`Reject::Unproved`] while tiles are wanted.
+    pub fn proved(mut self, prefix: Prefix) -> Result<Option<Placed>, Reject> {
+        let epoch = self.log.epoch;
+        if prefix.old() != self.prefix.old() {
+            return Err(Reject::Unproved);
+        }
+        let frontier = prefix.frontier(&self.later.point(epoch));
+        let mut frontier = frontier.map_err(|why| match why {
+            Reject::Fork(_) => Reject::Fork(OUTSIDE),
+            why => why,
+        })?;
+        if self.with_leaf {
+            return Ok(None);
+        }
+        frontier.push(self.leaf.statement().bytes())?;
+        let with_leaf = frontier.point(epoch);
+        self.prefix = Prefix::new(with_leaf, epoch, &self.later, self.stored)?;
+        self.with_leaf = true;
+        Ok(Some(self))
+    }
+}
+
+const OUTSIDE: &str = "a signed record that is not in the log";
 
 impl Floor {
     /// Judges an earlier record of the volume, with a head that has replaced it. A valid one is known to be

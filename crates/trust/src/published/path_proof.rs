@@ -18,6 +18,7 @@ use bytes::Bytes;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::handle::Hasher;
+use crate::key::PublicKey;
 use crate::published::floor::Floor;
 use crate::published::head::{Head, MAX_HEAD_BYTES};
 use crate::published::judge::Terms;
@@ -25,6 +26,7 @@ use crate::published::reduced::reduced;
 use crate::published::root::RootRecord;
 use crate::published::standing::signed_record;
 use crate::reach::{Lookup, MAX_COMPONENTS, Outcome, Wanted};
+use crate::statement::chain::Chain;
 use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 use crate::tree::map::{MAX_HEIGHT, MAX_NODE_BYTES};
@@ -71,8 +73,13 @@ pub struct Shown {
     pub record: RootRecord,
     /// Its hash.
     pub record_hash: [u8; 32],
+    /// The publishers whose valid signatures the record has. None if its policy is older than the newest seven: then the
+    /// owners vouch for it.
+    pub signers: Vec<PublicKey>,
     /// Number of the newest policy.
     pub policy_number: u64,
+    /// Its hash.
+    pub policy_hash: [u8; 32],
     /// Until when its publishers confirm it, unix seconds (exclusive).
     pub valid_until: u64,
 }
@@ -81,6 +88,14 @@ impl PathProof {
     /// The path that the proof is about: names joined by slashes, empty for the root.
     pub fn path(&self) -> &[u8] {
         &self.path
+    }
+
+    /// The volume that it claims to be about. Nothing is verified.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when it has no policy.
+    pub fn volume(&self) -> Result<VolumeId, Reject> {
+        self.head.volume()
     }
 
     /// Checks the proof for `path` in `volume`.
@@ -115,11 +130,21 @@ impl PathProof {
         }
         Ok(Shown {
             outcome: self.follow(&chain.hasher(), &offer.record)?,
+            signers: self.signers(&chain, &offer.record),
             record: offer.record,
             record_hash: offer.record_hash,
             policy_number,
+            policy_hash: chain.newest_hash(),
             valid_until: offer.valid_until,
         })
+    }
+
+    /// The publishers that signed the record, which was verified.
+    fn signers(&self, chain: &Chain, record: &RootRecord) -> Vec<PublicKey> {
+        let policy = chain.get(record.policy_number);
+        let keys = policy.map_or(&[][..], |(policy, _)| policy.roles().publishers.keys());
+        let signed = |key: &&PublicKey| self.head.record.by(key).is_some();
+        keys.iter().filter(signed).copied().collect()
     }
 
     /// The floor of a reader that knows the genesis and the older policies.

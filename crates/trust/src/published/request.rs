@@ -255,7 +255,9 @@ impl Request {
                 duration,
                 ..examined.record.clone()
             };
-            self.record = record.statement(examined.volume).sign(&[]);
+            let name = self.record.statement().version_name();
+            let statement = record.named_statement(examined.volume, name.as_ref());
+            self.record = statement.sign(&[]);
         }
         self.record.add(key);
         Ok(())

@@ -149,7 +149,7 @@ impl Statement {
         Statement::with_extensions(Job::Shared, volume, policy, &roles.extensions())
     }
 
-    fn with_extensions<B: Body>(
+    pub(crate) fn with_extensions<B: Body>(
         job: Job,
         volume: VolumeId,
         body: &B,
@@ -259,6 +259,13 @@ impl Statement {
         SharedRoles::decode(&extensions, self.is_genesis())
     }
 
+    /// The value of an even extension with this tag, if the statement can be read as a `B` and has it.
+    pub(crate) fn extension<B: Body>(&self, tag: u64) -> Option<Vec<u8>> {
+        let (_, extensions) = self.parts_with::<B>(self.volume, &[tag]).ok()?;
+        let found = extensions.iter().find(|(found, _)| *found == tag);
+        found.map(|(_, value)| value.to_vec())
+    }
+
     fn has_shared_roles(&self) -> bool {
         (self.job, self.purpose) == (Job::Shared, Purpose::Policy)
     }
@@ -267,8 +274,17 @@ impl Statement {
         self.volume == VolumeId::UNBORN
     }
 
-    /// The body, and the extensions that this build knows.
+    /// The body, and the odd extensions that this build knows.
     fn parts<B: Body>(&self, volume: VolumeId) -> Result<(B, Vec<Extension<'_>>), Reject> {
+        self.parts_with(volume, self.job.extensions(self.purpose))
+    }
+
+    /// The body, and the extensions with these tags.
+    fn parts_with<B: Body>(
+        &self,
+        volume: VolumeId,
+        known: &[u64],
+    ) -> Result<(B, Vec<Extension<'_>>), Reject> {
         let mut d = Decoder::new(&self.bytes, "statement");
         if self.volume != volume {
             return Err(Reject::WrongVolume);
@@ -278,7 +294,6 @@ impl Statement {
         }
         d.raw(HEADER_BYTES)?;
         let body = B::decode(&mut d)?;
-        let known = self.job.extensions(self.purpose);
         let extensions = read_extensions(&mut d, known)?;
         d.finish()?;
         Ok((body, extensions))
@@ -306,8 +321,8 @@ impl Statement {
 /// Tag and value.
 type Extension<'a> = (u64, &'a [u8]);
 
-/// Reads the extensions at the end of a body: tags ascending, each once. Gives those with the odd tags in `known`.
-/// Even tags are ignored.
+/// Reads the extensions at the end of a body: tags ascending, each once. Gives those with the tags in `known`.
+/// Other even tags are ignored.
 fn read_extensions<'a>(d: &mut Decoder<'a>, known: &[u64]) -> Result<Vec<Extension<'a>>, Reject> {
     let count = d.bounded(MAX_EXTENSIONS, "too many extensions")?;
     let mut found = Vec::new();

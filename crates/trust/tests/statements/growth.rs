@@ -1,6 +1,8 @@
 //! A head that skips versions is adopted only with a proof that its log contains the floor's record.
 
 use trust::Reject;
+use trust::chain::Link;
+use trust::earlier::Placed;
 use trust::error::Class;
 use trust::head::Head;
 use trust::judge::{Offer, Terms};
@@ -137,4 +139,93 @@ fn a_pinned_version_needs_no_proof() {
     let offer = judge_with(&floor, &heads[5], pin(&heads[5], 6)).unwrap();
     assert!(floor.unproved(&offer).unwrap().is_none());
     assert_eq!(floor.adopt(&offer).unwrap(), floor);
+}
+
+/// Shows that the record of `earlier` is in the log of `newest`, with the one tile that a short log has.
+fn place(world: &World, newest: &Head, earlier: &Head, tile: &[u8]) -> Result<(), Reject> {
+    let genesis = Link::read(world.volume, &world.policies[0]).unwrap();
+    let signatures = &mut Signatures::default();
+    let terms = Terms::strict(NOW);
+    let offer = world
+        .floor()
+        .judge_earlier(newest, &earlier.record, &genesis, &terms, signatures)
+        .unwrap();
+    let log = judge(&world.floor(), newest).unwrap().record.log;
+    let stored = log.size + 1;
+    let mut placed = Placed::begin(&offer, log.epoch, &newest.frontier, stored)?;
+    loop {
+        let mut prefix = placed.wants().clone();
+        for _ in prefix.wants() {
+            prefix.supply(tile)?;
+        }
+        match placed.proved(prefix)? {
+            Some(next) => placed = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+#[test]
+fn every_earlier_record_is_proved_to_be_in_the_log() {
+    let (world, heads) = published(17);
+    for (at, newest) in heads.iter().enumerate() {
+        for earlier in &heads[..at] {
+            assert_eq!(place(&world, newest, earlier, &tile(&world)), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn signed_record_outside_of_the_log_is_a_fork() {
+    for versions in 3..12u64 {
+        let (mut world, mut heads) = published(versions);
+        let mut record = world.record(versions + 1);
+        record.start += 1;
+        let outside = world.head_of(&record, &[2]);
+        let mut beside = world.clone();
+        beside.advance(&outside);
+        let after = beside.publish(versions + 2);
+        heads.extend((1..=5).map(|more| world.publish(versions + more)));
+        for false_one in [&outside, &after] {
+            let newest = heads.last().unwrap();
+            let placed = place(&world, newest, false_one, &tile(&world));
+            assert_eq!(placed.unwrap_err().class(), Class::Fork);
+        }
+        // A record that names a log as long as the newest one, or longer.
+        let newest = &heads[versions as usize - 1];
+        let mut late = world.record(1);
+        late.start += 2;
+        let late = world.head_of(&late, &[2]);
+        let placed = place(&world, newest, &late, &tile(&world));
+        assert_eq!(placed.unwrap_err().class(), Class::Fork);
+    }
+}
+
+#[test]
+fn wrong_or_missing_tile_places_nothing_and_accuses_its_sender() {
+    let (world, heads) = published(9);
+    let mut bent = tile(&world);
+    bent[0] ^= 1;
+    let placed = place(&world, &heads[8], &heads[2], &bent);
+    assert!(matches!(placed, Err(Reject::BadHistory(_))), "{placed:?}");
+    let genesis = Link::read(world.volume, &world.policies[0]).unwrap();
+    let (terms, signatures) = (Terms::strict(NOW), &mut Signatures::default());
+    let judged = |head: &Head, signatures: &mut Signatures| {
+        let floor = world.floor();
+        floor.judge_earlier(&heads[8], &head.record, &genesis, &terms, signatures)
+    };
+    let (one, other) = (judged(&heads[2], signatures), judged(&heads[4], signatures));
+    let begin = |offer: &Offer| Placed::begin(offer, 0, &heads[8].frontier, 10).unwrap();
+    let (one, other) = (begin(&one.unwrap()), begin(&other.unwrap()));
+    assert_eq!(
+        one.clone().proved(one.wants().clone()).err(),
+        Some(Reject::Unproved)
+    );
+    let mut whole = other.wants().clone();
+    whole.supply(&tile(&world)).unwrap();
+    assert_eq!(
+        one.proved(whole).err(),
+        Some(Reject::Unproved),
+        "of another record"
+    );
 }

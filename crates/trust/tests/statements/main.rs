@@ -18,6 +18,7 @@ mod path_proofs;
 mod policy_attacks;
 mod request_attacks;
 mod rotation_attacks;
+mod sightings;
 mod signature_attacks;
 mod vector_files;
 mod vectors;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use reader::ReadError;
 use store::object::ObjectName;
 use trust::Reject;
@@ -87,6 +87,13 @@ impl History {
         let bytes = bytes.map_err(|e| VolumeError::from_store(what(), &e))?;
         let signed = Signed::from_bytes(&bytes.ok_or_else(missing)?);
         signed.map_err(|why| self.integrity(what(), why))
+    }
+
+    /// The policies after the genesis and before number `end`, of which only the form is checked.
+    pub(crate) async fn policies_before(&self, end: u64) -> Result<Vec<Signed>, VolumeError> {
+        let ask = |number| async move { self.policy(number).await };
+        let answers = stream::iter(1..end).map(ask).buffered(POLICIES_AT_ONCE);
+        answers.try_collect().await
     }
 
     /// Verifies the policies that the replica keeps beside its head, in their order, as a newcomer would.

@@ -5,6 +5,7 @@
 
 mod ahead;
 mod caching;
+mod comparing;
 mod consistency;
 mod evidence;
 mod extracting;
@@ -17,6 +18,7 @@ mod lies;
 mod locked;
 mod mirrors;
 mod offline;
+mod past;
 mod policies;
 mod profiles;
 mod publisher;

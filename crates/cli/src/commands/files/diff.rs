@@ -13,7 +13,7 @@ use trust::change::{Change, Difference, alike, path};
 use trust::inode::FileKind;
 use trust::shared::principal::Name;
 
-use crate::args::Diff;
+use crate::args::{Diff, entry};
 use crate::changes;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -28,17 +28,18 @@ const MAX_DEPTH: usize = 2048;
 
 /// Prints the differences.
 pub fn run(args: &Diff, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let Some(old) = args.old else {
+    let Some(old) = &args.old else {
         let error = "name the entry after which the volume is compared";
         let hint = "`bulla log VOLUME` shows the numbers; `bulla diff VOLUME N` compares the volume after entry N with now";
         return Err(Failure::new(Kind::Usage, error).with_hint(hint));
     };
+    let (old, new) = (entry(old)?, args.new.as_ref().map(entry).transpose()?);
     let volume = home.volume().to_string();
     let opening = Opening::of(config, home, &args.reading);
     let [added, changed, removed] = opening.read(output, async |shared, output| {
         let mut comparing = Comparing {
             shared,
-            sizes: [Some(prefix(old)), args.new.map(prefix)],
+            sizes: [Some(prefix(old)), new.map(prefix)],
             counts: [0; 3],
             levels: Vec::new(),
             output,
@@ -49,7 +50,7 @@ pub fn run(args: &Diff, home: Home, config: &Config, output: &mut Output) -> Out
     Ok(Done::ok(fields(json!({
         "volume": volume,
         "old": old,
-        "new": args.new,
+        "new": new,
         "added": added,
         "changed": changed,
         "removed": removed,

@@ -89,7 +89,7 @@ struct Extracting<'a> {
 /// Extracts.
 pub fn run(args: &Extract, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
     make_empty(&args.dir)?;
-    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
+    let opening = Opening::of(config, home, &args.reading).at(args.past.entry()?);
     let bar = Progress::start(output, "extracting");
     let extracted = opening.read(output, async |shared, output| {
         let mut target = Target::of(&args.dir).map_err(|e| failed(&args.dir, &e))?;

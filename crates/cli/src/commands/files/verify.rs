@@ -37,7 +37,7 @@ struct Tally {
 /// Verifies.
 pub fn run(args: &Verify, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
     let volume = home.volume().to_string();
-    let opening = Opening::of(config, home, &args.reading).at(args.past.at);
+    let opening = Opening::of(config, home, &args.reading).at(args.past.entry()?);
     let bar = Progress::start(output, "verifying");
     let verified = opening.read(output, async |shared, _| {
         let mut tally = Tally::default();

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::json;
 use trust::Reject;
 use trust::shared::evidence::{self, Convicted, MAX_EVIDENCE_BYTES, Verdict};
+use trust::statement::VolumeId;
 
 use crate::args::ShareCheck;
 use crate::failure::{Failure, Kind, Outcome};
@@ -14,16 +15,26 @@ use crate::output::{Done, Output, fields};
 
 /// Judges the file and says whom it convicts.
 pub fn run(args: &ShareCheck, output: &mut Output) -> Outcome<Done> {
-    let shown = args.evidence.display();
     let bytes = read(&args.evidence)?;
-    let verdict = evidence::verify(&bytes).map_err(|why| {
+    judge(&args.evidence, &bytes, args.volume, output)
+}
+
+/// Judges bytes that were read from `path`. They must be about `volume`, if it is given.
+pub fn judge(
+    path: &Path,
+    bytes: &[u8],
+    volume: Option<VolumeId>,
+    output: &mut Output,
+) -> Outcome<Done> {
+    let shown = path.display();
+    let verdict = evidence::verify(bytes).map_err(|why| {
         let kind = match why {
             Reject::Unsupported { .. } => Kind::Newer,
             _ => Kind::NoEvidence,
         };
         Failure::of(kind, format!("{shown} convicts nobody"), &why)
     })?;
-    if args.volume.is_some_and(|volume| volume != verdict.volume) {
+    if volume.is_some_and(|volume| volume != verdict.volume) {
         let error = format!("{shown} is about the volume {}", verdict.volume);
         return Err(Failure::new(Kind::OtherEvidence, error));
     }

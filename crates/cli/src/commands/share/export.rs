@@ -53,11 +53,12 @@ pub fn run(
     config: &Config,
     output: &mut Output,
 ) -> Outcome<Done> {
+    let entry = args.past.entry()?;
     let path = key::path(args.key.as_ref(), config)?;
     let key = key::load(&path, &args.passphrase, global.no_input)?;
     let shared = Shared::open(config, &args.volume, &args.waiting)?;
     let options = options(args, config, &shared)?;
-    let found = shared.run(origin(&shared, args.past.at));
+    let found = shared.run(origin(&shared, entry));
     let (origin, shared) = match found {
         Ok(origin) => {
             let at = origin.entry;

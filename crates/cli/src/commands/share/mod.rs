@@ -24,7 +24,7 @@ use crate::output::{Done, Output};
 
 mod admit;
 mod beacon;
-mod check;
+pub mod check;
 mod checkpoint;
 mod compare;
 mod export;

@@ -16,6 +16,11 @@ const FORMAT: u16 = 0;
 /// Most policies in one file.
 const MAX_POLICIES: u64 = 1 << 12;
 
+/// Whether a file begins as evidence does. Nothing else of it is read.
+pub fn is_evidence(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+}
+
 impl Evidence {
     /// The file's bytes.
     ///

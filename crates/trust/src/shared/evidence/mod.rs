@@ -25,6 +25,8 @@ use crate::volume_id::VolumeId;
 mod codec;
 mod judge;
 
+pub use codec::is_evidence;
+
 /// Longest evidence, bytes.
 pub const MAX_EVIDENCE_BYTES: usize = 4 << 20;
 

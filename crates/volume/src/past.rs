@@ -1,0 +1,299 @@
+//! Earlier versions by their numbers (docs/decisions/0075).
+//!
+//! A reader of an earlier version has opened the volume, so it has verified the newest one: signatures, freshness, and
+//! that its log only grew. From there it goes back: the earlier record is signed by the publishers of its policy, and
+//! tiles prove that it is a leaf of the newest version's log (`trust::earlier::Placed`). So a record that was signed and
+//! is not part of the history is found out, and nobody can give a version a number that another one had.
+//!
+//! An earlier version is history: it does not expire, and reading it changes no floor.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use reader::{Expect, Fetch, ReadError};
+use store::Replica;
+use trust::Reject;
+use trust::earlier::{Leaf, Placed};
+use trust::error::Class;
+use trust::judge::{Freshness, Offer};
+use trust::version_name::{BadVersionName, VersionName};
+
+use crate::consistency;
+use crate::error::{VolumeError, gravest};
+use crate::history::{History, Kept, Standing, share};
+use crate::snapshot::Snapshot;
+use crate::volume::Volume;
+
+/// Which version of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// The one with this number.
+    Number(u64),
+    /// The newest one to which the publisher gave this name.
+    Name(VersionName),
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Which::Number(number) => write!(f, "{number}"),
+            Which::Name(name) => write!(f, "`{name}`"),
+        }
+    }
+}
+
+impl FromStr for Which {
+    type Err = BadVersionName;
+
+    fn from_str(text: &str) -> Result<Which, BadVersionName> {
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        match text.parse() {
+            Ok(number) if digits => Ok(Which::Number(number)),
+            _ => text.parse().map(Which::Name),
+        }
+    }
+}
+
+/// Newest entries of the log among which versions that can be read are looked for.
+const LISTED: usize = 256;
+/// Most leaves of a part of the log that is searched for a name. They are in memory together.
+const MOST_LEAVES: u64 = 1 << 16;
+/// How long the locations may take to say whether they have such a version.
+const LISTING: Duration = Duration::from_secs(5);
+
+impl Volume {
+    /// A version of the log of the version in use, as far as its blocks can be fetched; `None` if no replica has its
+    /// record. It does not expire.
+    ///
+    /// # Errors
+    /// A fork, for a record that its publishers signed and that is not in the log; as [`Volume::open`];
+    /// [`VolumeError::Place`] for a version of a log that the owners have ended.
+    pub async fn version(&self, version: u64) -> Result<Option<Snapshot>, VolumeError> {
+        let current = self.snapshot();
+        if current.record().version == version {
+            return Ok(Some(current.pinned()));
+        }
+        if current.record().version < version {
+            return Ok(None);
+        }
+        let deadline = self.deadline();
+        let histories = self.anchored(deadline).await?;
+        let mut errors = Vec::new();
+        for (at, history) in histories.iter().enumerate() {
+            let until = share(deadline, at + 1 == histories.len());
+            let proved = tokio::time::timeout_at(until.into(), history.proved(version, until));
+            match proved.await.unwrap_or_else(|_| Err(history.too_slow())) {
+                Ok(Some(offer)) => {
+                    let how = Fetch::Until(deadline);
+                    let opened = Snapshot::open(current.prefetcher().clone(), &offer, how);
+                    return Ok(Some(opened.await?));
+                }
+                Ok(None) => {}
+                Err(error) if error.class() == Some(Class::Fork) => return Err(error),
+                Err(error) => {
+                    self.note(history, &error);
+                    errors.push(error);
+                }
+            }
+        }
+        match errors.is_empty() {
+            true => Ok(None),
+            false => Err(gravest(errors)),
+        }
+    }
+
+    /// The number of a version; `None` if no version of the log has the name.
+    ///
+    /// # Errors
+    /// [`VolumeError::Read`] when no replica has the whole log from the version with the name on: one that is missing
+    /// may have the name too.
+    pub async fn number(&self, which: &Which) -> Result<Option<u64>, VolumeError> {
+        let name = match which {
+            Which::Number(number) => return Ok(Some(*number)),
+            Which::Name(name) => name,
+        };
+        let deadline = self.deadline();
+        let histories = self.anchored(deadline).await?;
+        let mut errors = Vec::new();
+        for (at, history) in histories.iter().enumerate() {
+            let until = share(deadline, at + 1 == histories.len());
+            let found = tokio::time::timeout_at(until.into(), history.named(name)).await;
+            match found.unwrap_or_else(|_| Err(history.too_slow())) {
+                Ok(found) => return Ok(found),
+                Err(error) => {
+                    self.note(history, &error);
+                    errors.push(error);
+                }
+            }
+        }
+        Err(gravest(errors))
+    }
+
+    /// This volume at a version of its log: it stays there. `None` as for [`Volume::version`], or if no version has the
+    /// name.
+    ///
+    /// # Errors
+    /// As [`Volume::number`] and [`Volume::version`].
+    pub async fn at(&self, which: &Which) -> Result<Option<Arc<Volume>>, VolumeError> {
+        let Some(version) = self.number(which).await? else {
+            return Ok(None);
+        };
+        let snapshot = self.version(version).await?;
+        Ok(snapshot.map(|snapshot| self.staying_at(snapshot)))
+    }
+
+    /// The versions among the newest ones of the log whose trees the replicas still have, newest first. It is their
+    /// word, for people: what a replica denies today it may have tomorrow.
+    pub async fn readable_versions(&self) -> Vec<u64> {
+        let deadline = Instant::now() + LISTING;
+        let current = self.snapshot();
+        let newest = [(current.record().version, current.record().root)];
+        let mut records = Vec::new();
+        for history in self.anchored(deadline).await.unwrap_or_default() {
+            let entries = history.list(LISTED, deadline).await.unwrap_or_default();
+            records.extend(entries.into_iter().filter_map(|entry| match entry.kept {
+                Kept::Leaf(Leaf::Record { record, .. }) => Some((record.version, record.root)),
+                _ => None,
+            }));
+        }
+        records.extend(newest);
+        records.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
+        records.dedup();
+        let blocks = current.blocks();
+        let how = Fetch::Until(deadline);
+        let roots = records
+            .iter()
+            .map(|(_, root)| blocks.get(root, Expect::Nothing, how));
+        let found = join_all(roots).await;
+        let there = records.iter().zip(found).filter(|(_, found)| found.is_ok());
+        there.map(|((version, _), _)| *version).collect()
+    }
+
+    /// The history of the version in use, at each replica that keeps a log.
+    pub(crate) async fn anchored(&self, deadline: Instant) -> Result<Vec<History>, VolumeError> {
+        let head = self.head_of(&self.snapshot(), deadline).await?;
+        let floor = self.round().floor(deadline).await?;
+        let replicas: Vec<Arc<dyn Replica>> = self.mirrors().replicas().cloned().collect();
+        let mut histories = Vec::new();
+        for (mirror, replica) in replicas.into_iter().enumerate() {
+            if replica.objects().is_none() {
+                continue;
+            }
+            let begun = History::begin(mirror, replica, head.clone(), floor.clone(), self.now());
+            histories.push(begun.map_err(|why| VolumeError::Statement {
+                place: "the version in use".to_owned(),
+                why,
+            })?);
+        }
+        if histories.is_empty() {
+            return Err(VolumeError::Place("no location shows a log".to_owned()));
+        }
+        Ok(histories)
+    }
+
+    /// Blames the replica of a history for what it answered, if it is at fault.
+    fn note(&self, history: &History, error: &VolumeError) {
+        let (replica, version) = (history.place(), self.snapshot().record().version);
+        tracing::warn!(%replica, version, %error, "an earlier version is not proved there");
+        if error.class() == Some(Class::Integrity) {
+            self.mirrors()
+                .record_lie(history.mirror(), format!("log: {error}"));
+        }
+    }
+}
+
+impl History {
+    /// The newest version of the head's log with this name. Every entry from it on is proved to be in the log.
+    async fn named(&self, name: &VersionName) -> Result<Option<u64>, VolumeError> {
+        if self.newest_name().as_ref() == Some(name) {
+            return Ok(Some(self.newest().version));
+        }
+        let (log, before) = self.log_of_head();
+        for part in before.subtrees().rev() {
+            if part.1 > MOST_LEAVES {
+                let what = format!("the version with the name `{name}`");
+                let cause = "the log is too long to be searched for names";
+                return Err(VolumeError::unavailable(what, cause));
+            }
+            for entry in self.part(log.epoch, part, usize::MAX).await? {
+                match (entry.kept, entry.standing) {
+                    (
+                        Kept::Leaf(Leaf::Record {
+                            record,
+                            name: found,
+                            ..
+                        }),
+                        Standing::Proved,
+                    ) => {
+                        if found.as_ref() == Some(name) {
+                            return Ok(Some(record.version));
+                        }
+                    }
+                    (Kept::Leaf(Leaf::Policy { .. }), Standing::Proved) => {}
+                    (_, Standing::Contradicted) => {
+                        let index = entry.index;
+                        return Err(VolumeError::from(ReadError::Integrity {
+                            place: self.place().to_owned(),
+                            what: format!("the log's leaf {index}"),
+                            why: Reject::BadHistory("leaves that are not in the log"),
+                        }));
+                    }
+                    _ => {
+                        let cause = format!("{} does not keep the whole log", self.place());
+                        let what = format!("the version with the name `{name}`");
+                        return Err(VolumeError::unavailable(what, cause));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The record of a version with the proof that it is in the log of the head, if the replica keeps it.
+    async fn proved(&self, version: u64, deadline: Instant) -> Result<Option<Offer>, VolumeError> {
+        let Some(signed) = self.find(version).await? else {
+            return Ok(None);
+        };
+        let offer = self.judge(&signed, Freshness::Strict).await?;
+        self.place_of(&offer, deadline).await?;
+        Ok(Some(offer))
+    }
+
+    /// Proves that an earlier record is in the log of the head.
+    async fn place_of(&self, offer: &Offer, deadline: Instant) -> Result<(), VolumeError> {
+        let (log, later) = self.log_of_head();
+        if offer.record.log.epoch != log.epoch {
+            let version = offer.record.version;
+            return Err(VolumeError::Place(format!(
+                "version {version} is in a log that the owners have ended; its place there is not proved"
+            )));
+        }
+        let refused = |why| VolumeError::Statement {
+            place: self.place().to_owned(),
+            why,
+        };
+        let what = "the proof that the version is in the log";
+        let wrong_tile = |why: Reject| ReadError::Integrity {
+            place: self.place().to_owned(),
+            what: what.to_owned(),
+            why,
+        };
+        let stored = log.size.saturating_add(1);
+        let mut placed = Placed::begin(offer, log.epoch, later, stored).map_err(refused)?;
+        loop {
+            let mut prefix = placed.wants().clone();
+            let tiles = consistency::fetch(self.replica(), &prefix, deadline).await;
+            let tiles = tiles.map_err(|cause| VolumeError::unavailable(what, cause))?;
+            for tile in tiles {
+                prefix.supply(&tile).map_err(wrong_tile)?;
+            }
+            match placed.proved(prefix).map_err(refused)? {
+                Some(next) => placed = next,
+                None => return Ok(()),
+            }
+        }
+    }
+}
