@@ -3,6 +3,7 @@
 
 mod forks;
 mod places;
+mod policy;
 mod protecting;
 mod publishing;
 mod reading;
@@ -18,6 +19,7 @@ use crate::output::Color;
 
 pub use forks::*;
 pub use places::*;
+pub use policy::*;
 pub use protecting::*;
 pub use publishing::*;
 pub use reading::*;
@@ -87,6 +89,9 @@ pub enum Command {
     Sign(Sign),
     /// Extend the validity of the newest version
     Renew(Renew),
+    /// Change who may sign for a volume: other keys, a later end, or the end of the volume
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Show and settle forks: signed statements that contradict each other
     #[command(subcommand)]
     Fork(ForkCommand),
@@ -185,6 +190,7 @@ impl Command {
             Command::Publish(_) => "publish",
             Command::Sign(_) => "sign",
             Command::Renew(_) => "renew",
+            Command::Policy(command) => command.name(),
             Command::Fork(ForkCommand::Show(_)) => "fork show",
             Command::Fork(ForkCommand::Settle(_)) => "fork settle",
             Command::Log(_) => "log",

@@ -18,7 +18,7 @@
 //! | [`reach`] | the one walk over all blocks that a root needs, and over one path | design `README.md` |
 //! | [`change`] | the differences between two versions of a tree, for people | |
 //! | [`record`] | a frame with its claimed handle: the unit of segments and answers | |
-//! | [`key`], [`algorithm`], [`signatures`] | Ed25519, keys of unknown algorithms, counting the signatures of a role | RFC 8032 |
+//! | [`key`], [`algorithm`], [`signatures`], [`tally`] | Ed25519, keys of unknown algorithms, counting the signatures of a role | RFC 8032 |
 //! | [`statement`], [`volume_id`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
 //! | [`policy`], [`roles`], [`chain`] | which keys may sign for a volume, from its genesis on | rules 1, 2, 5 |
 //! | [`root`], [`timestamp`] | which tree is current, and a fresh statement that it still is | SFSRO 3.1 |
@@ -30,6 +30,7 @@
 //! | [`earlier`] | replaced records, read from the log | |
 //! | [`path_proof`] | proof that a path is in a volume or is not, for a reader without a network | design `trees.md`, *Proofs* |
 //! | [`request`] | a version sent to a machine that holds the key, and the signed answer | design `publish.md`, *Publishing* |
+//! | [`proposal`] | the next policy on its way to its owners | `trees.md`, rules 1 and 4 |
 //! | [`shared`] | the log of a volume that many devices write: its formats and rules | design `share.md` |
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
@@ -52,10 +53,10 @@ pub mod volume_id;
 
 pub use history::{prefix, tiles};
 pub use published::{
-    checkpoint, earlier, evidence, floor, forks, head, judge, offer, path_proof, request, root,
-    timestamp, verdict,
+    checkpoint, earlier, evidence, floor, forks, head, judge, offer, path_proof, proposal, request,
+    root, timestamp, verdict,
 };
-pub use statement::{algorithm, chain, policy, roles, signatures};
+pub use statement::{algorithm, chain, policy, roles, signatures, tally};
 pub use tree::{array, change, inode, map};
 
 pub use error::Reject;

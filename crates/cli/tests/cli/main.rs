@@ -31,6 +31,7 @@ mod refused;
 mod replicas;
 mod rotation;
 mod second_implementation;
+mod separate_roles;
 mod services;
 mod share_checkpoint;
 mod share_evidence;
