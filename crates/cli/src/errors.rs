@@ -159,6 +159,7 @@ fn publish_kind(error: &PublishError) -> Kind {
         PublishError::NoPublisher => Kind::NoPublisher,
         PublishError::NothingPublished { .. } => Kind::NoRepository,
         PublishError::SetBack { .. } => Kind::SetBack,
+        PublishError::PolicyOver { .. } => Kind::PolicyOver,
         PublishError::RecordOver { .. } => Kind::RecordOver,
         PublishError::BadRequest { why, .. } => match reject_kind(why) {
             Kind::Integrity | Kind::Malformed => Kind::BadRequest,

@@ -64,7 +64,7 @@ kinds! {
     /// The repository belongs to another volume.
     OtherVolume => Usage, "each repository holds one volume: name another one, or an empty or missing directory for a new replica";
     /// The key does not belong to the volume.
-    WrongKey => WrongKey, "use the key with which the volume was first published (`bulla key show FILE` shows the public key), or publish into an empty repository";
+    WrongKey => WrongKey, "`bulla policy show REPO` lists the keys that may sign, and `bulla key show FILE` shows the public key of a file; to make a volume of your own, publish into an empty repository";
     /// The passphrase does not open the key file.
     WrongPassphrase => WrongKey, "try again; a key cannot be recovered without its passphrase";
     /// The key file cannot be used.
@@ -109,6 +109,8 @@ kinds! {
     PolicyNotSigned => Integrity, "`bulla policy sign` it on the machines that have these keys, one after another or each a copy; then `bulla policy install FILE FILE REPO` with all that `policy sign` has written";
     /// The policy does not follow the repository's.
     PolicyNotNext => Fork, "the repository has got another policy or version since: look at `bulla policy show REPO`, propose again with `bulla policy new`, and have the new file signed";
+    /// The policy has ended.
+    PolicyOver => Expired, "nothing of the volume is believed until its owners renew the policy: `bulla policy new REPO --out FILE`, `bulla policy sign`, `bulla policy install`";
     /// Roles for a new volume, and a repository with a volume.
     HasRoles => Usage, "the roles of a volume change with `bulla policy new`; without these flags, `bulla publish` makes its next version";
     /// Copies of different requests.

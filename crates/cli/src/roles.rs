@@ -225,7 +225,7 @@ pub fn missing(tallies: &[Tally]) -> Value {
 }
 
 /// The longest validity of a record where roles are separate, three months: what a thief of a publisher's key can sign.
-pub const RECORD_MAX: Duration = Duration::from_secs(7_889_400);
+pub const RECORD_MAX: Duration = Duration::from_secs(7_890_048);
 /// The longest validity of a timestamp: how long a mirror can hide a newer version.
 pub const TIMESTAMP_MAX: Duration = Duration::from_secs(DAY);
 /// How long a policy is valid where roles are separate, two years. Owners who renew it every year have a year left.

@@ -84,6 +84,12 @@ pub enum PublishError {
         /// What was signed.
         signed: u64,
     },
+    /// The newest policy has ended, so no reader would believe a version under it.
+    #[error("the policy of this volume ended at {not_after} (unix seconds)")]
+    PolicyOver {
+        /// End of the policy, unix seconds.
+        not_after: u64,
+    },
     /// The record that the timestamp would be for has expired.
     #[error("version {version} itself ended at {until} (unix seconds): no timestamp can extend it")]
     RecordOver {

@@ -185,7 +185,10 @@ pub fn sign(
         if let Some(again) = signed_already(request, examined, &last)? {
             let mut request = again;
             let examined = request.examine(&mut Signatures::default())?;
-            request.sign(&examined, 0, 0, key)?;
+            let RootRecord {
+                start, duration, ..
+            } = examined.record;
+            request.sign(&examined, start, duration, key)?;
             return countersigned(request, key, true);
         }
         check_follows(request, examined, &last, options.accept_skipped_versions)?;

@@ -305,13 +305,17 @@ impl Succession {
         })
     }
 
-    /// Refuses a clock that is behind the previous version.
+    /// Refuses a clock that is behind the previous version, and a policy that has ended.
     pub(crate) fn check_clock(&self, now: u64) -> Result<(), PublishError> {
         if now < self.not_before {
             return Err(PublishError::ClockBehind {
                 now,
                 previous: self.not_before,
             });
+        }
+        let not_after = self.newest.not_after();
+        if now >= not_after {
+            return Err(PublishError::PolicyOver { not_after });
         }
         Ok(())
     }

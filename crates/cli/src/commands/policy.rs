@@ -2,6 +2,7 @@
 //! changes.
 
 use std::path::Path;
+use std::time::Duration;
 
 use publish::pipeline::PublishOptions;
 use publish::rotation::{self, Accepted, Current, ReceivedProposal};
@@ -196,6 +197,27 @@ pub fn install(
     Ok(Done::ok(fields))
 }
 
+/// How long before its end a policy is warned about: owners may need weeks to gather their signatures.
+const WARNING: Duration = Duration::from_secs(90 * 24 * 3600);
+
+/// Warns if the newest policy of the repository ends soon. After its end nothing of the volume is believed.
+pub fn warn_of_end(repo: &Path, output: &Output) {
+    // What went before has succeeded. An error here would say otherwise.
+    let Ok(current) = rotation::current(repo) else {
+        return;
+    };
+    let now = PublishOptions::default().clock.now();
+    let not_after = current.policy.not_after();
+    if not_after.saturating_sub(now) < WARNING.as_secs() {
+        output.warn(&format!(
+            "the policy of this volume ends at {}; nothing of the volume is believed after that. Owners renew it: `bulla \
+             policy new {} --out FILE`",
+            units::time(not_after),
+            repo.display()
+        ));
+    }
+}
+
 fn tell(
     examined: &ExaminedProposal,
     again: bool,
@@ -292,7 +314,7 @@ fn lines(examined: &ExaminedProposal, own: Option<&PublicKey>) -> Vec<String> {
         lines.push(named("REFUSES", &write(Noun::Policy, hash)));
     }
     lines.extend(changes::lines(before.roles(), &policy.roles, own));
-    for tally in [&examined.old_owners, &examined.new_owners] {
+    for tally in examined.owners() {
         lines.push(named("signed", &tally.to_string()));
     }
     lines

@@ -53,6 +53,7 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     };
     bar.end();
     let (published, request) = published?;
+    super::policy::warn_of_end(repo, output);
     tell(&published, request.as_ref(), args, output)
 }
 

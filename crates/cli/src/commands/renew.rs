@@ -44,6 +44,7 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         output.line(&format!("record   {record}"))?;
         output.line(&format!("valid to {until}"))?;
     }
+    super::policy::warn_of_end(&args.repo, output);
     Ok(Done::ok(fields(json!({
         "volume": renewed.volume.to_string(),
         "version": renewed.version,

@@ -278,6 +278,7 @@ pub fn install(
     };
     let keys = key::load_all(&args.key, &args.passphrase, global.no_input)?;
     let installed = signing::install(&args.install, args.repository()?, &keys, &options)?;
+    super::policy::warn_of_end(args.repository()?, output);
     let record = write(Noun::Record, &installed.record_hash);
     let until = units::time(installed.valid_until);
     if !output.json() {

@@ -24,6 +24,7 @@ mod mounts;
 mod network;
 mod offline;
 mod packages;
+mod policies;
 mod protect;
 mod protect_kills;
 mod protect_refusals;

@@ -60,7 +60,11 @@ impl People {
 
     /// Reads as a reader with a state of its own.
     pub fn read(&self, reader: &str, volume: &str) -> Ran {
-        let source = self.home.source(volume, "repo");
+        self.read_at(reader, volume, "repo")
+    }
+
+    pub fn read_at(&self, reader: &str, volume: &str, place: &str) -> Ran {
+        let source = self.home.source(volume, place);
         let mut command = self.home.command(&["cat", &source, "a"]);
         command.env("BULLA_STATE_DIR", self.path(&format!("state-{reader}")));
         Ran::of(command.output().unwrap())

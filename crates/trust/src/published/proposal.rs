@@ -237,10 +237,27 @@ impl ExaminedProposal {
         self.old_owners.has(key) || self.new_owners.has(key)
     }
 
+    /// Who has signed: the owners of the policy before and those of the new one; once, if they stay the same.
+    pub fn owners(&self) -> Vec<Tally> {
+        let same = Tally {
+            role: "owners",
+            ..self.new_owners.clone()
+        };
+        match (Tally {
+            role: "owners",
+            ..self.old_owners.clone()
+        }) == same
+        {
+            true => vec![same],
+            false => vec![self.old_owners.clone(), self.new_owners.clone()],
+        }
+    }
+
     /// The owners of whom more must sign. Empty when the policy is signed.
     pub fn missing(&self) -> Vec<Tally> {
-        let both = [&self.old_owners, &self.new_owners].into_iter();
-        both.filter(|tally| !tally.is_enough()).cloned().collect()
+        let mut owners = self.owners();
+        owners.retain(|tally| !tally.is_enough());
+        owners
     }
 
     /// Whether the policy can follow `signed`, the newest policy of this volume that this signer has signed before.
