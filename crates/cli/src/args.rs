@@ -3,6 +3,7 @@
 
 mod forks;
 mod places;
+mod policy;
 mod protecting;
 mod proving;
 mod publishing;
@@ -19,6 +20,7 @@ use crate::output::Color;
 
 pub use forks::*;
 pub use places::*;
+pub use policy::*;
 pub use protecting::*;
 pub use proving::*;
 pub use publishing::*;
@@ -89,6 +91,9 @@ pub enum Command {
     Sign(Sign),
     /// Extend the validity of the newest version
     Renew(Renew),
+    /// Change who may sign for a volume: other keys, a later end, or the end of the volume
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Show and settle forks: signed statements that contradict each other
     #[command(subcommand)]
     Fork(ForkCommand),
@@ -191,6 +196,7 @@ impl Command {
             Command::Publish(_) => "publish",
             Command::Sign(_) => "sign",
             Command::Renew(_) => "renew",
+            Command::Policy(command) => command.name(),
             Command::Fork(ForkCommand::Show(_)) => "fork show",
             Command::Fork(ForkCommand::Settle(_)) => "fork settle",
             Command::Log(_) => "log",

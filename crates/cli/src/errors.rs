@@ -159,12 +159,35 @@ fn publish_kind(error: &PublishError) -> Kind {
         PublishError::NoPublisher => Kind::NoPublisher,
         PublishError::NothingPublished { .. } => Kind::NoRepository,
         PublishError::SetBack { .. } => Kind::SetBack,
+        PublishError::PolicyOver { .. } => Kind::PolicyOver,
         PublishError::RecordOver { .. } => Kind::RecordOver,
         PublishError::BadRequest { why, .. } => match reject_kind(why) {
             Kind::Integrity | Kind::Malformed => Kind::BadRequest,
             kind => kind,
         },
-        PublishError::NotYetSigned { .. } => Kind::NotYetSigned,
+        PublishError::SignaturesMissing { .. } => Kind::NotYetSigned,
+        PublishError::TooFewKeys { .. } => Kind::TooFewKeys,
+        PublishError::NoTimestamp { .. } => Kind::NoTimestamp,
+        PublishError::BadProposal { why, .. } => match reject_kind(why) {
+            Kind::Integrity | Kind::Malformed => Kind::BadProposal,
+            kind => kind,
+        },
+        PublishError::NotOwner { .. } => Kind::NotOwner,
+        PublishError::PolicyContradiction { why, .. } => match why {
+            Reject::Rollback { .. } => Kind::SignedLaterPolicy,
+            _ => Kind::SignedOtherPolicy,
+        },
+        PublishError::SkippedPolicies { .. } => Kind::SkippedPolicies,
+        PublishError::PolicyNotSigned { .. } => Kind::PolicyNotSigned,
+        PublishError::PolicyNotNext { why, .. } => match why {
+            Reject::WrongVolume => Kind::WrongVolume,
+            _ => Kind::PolicyNotNext,
+        },
+        PublishError::HasRoles { .. } => Kind::HasRoles,
+        PublishError::OtherCopy { why, .. } => match why {
+            Reject::WrongVolume => Kind::WrongVolume,
+            _ => Kind::OtherCopy,
+        },
         PublishError::RequestFile { source, .. } => io_kind(source),
         PublishError::Contradiction { why, .. } => match why {
             Reject::Rollback { .. } => Kind::SignedLater,

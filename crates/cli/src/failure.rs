@@ -64,7 +64,7 @@ kinds! {
     /// The repository belongs to another volume.
     OtherVolume => Usage, "each repository holds one volume: name another one, or an empty or missing directory for a new replica";
     /// The key does not belong to the volume.
-    WrongKey => WrongKey, "use the key with which the volume was first published (`bulla key show FILE` shows the public key), or publish into an empty repository";
+    WrongKey => WrongKey, "`bulla policy show REPO` lists the keys that may sign, and `bulla key show FILE` shows the public key of a file; to make a volume of your own, publish into an empty repository";
     /// The passphrase does not open the key file.
     WrongPassphrase => WrongKey, "try again; a key cannot be recovered without its passphrase";
     /// The key file cannot be used.
@@ -90,11 +90,37 @@ kinds! {
     /// The file is not a valid signing request.
     BadRequest => Integrity, "the file was damaged or changed on its way; create it again with `bulla publish --unsigned`";
     /// A request that is not signed yet.
-    NotYetSigned => Integrity, "this is the request: `bulla sign` it on the machine that has the key, and install the file that `sign` writes";
+    NotYetSigned => Integrity, "`bulla sign` it on the machines that have these keys, one after another or each a copy; then install what `sign` has written, several copies with --install FILE --install FILE";
+    /// More keys must sign than those that are here.
+    TooFewKeys => WrongKey, "name the files of more keys with --key FILE --key FILE; if they are on other machines, make a request with --unsigned --out FILE, `bulla sign` it there, and install it with `bulla publish --install`";
+    /// The policy demands a timestamp, and no timestamp key is here.
+    NoTimestamp => WrongKey, "name the file of a timestamp key too: --key FILE. It belongs on the machine with the repository; a version of another machine gets there with `publish --unsigned`, `sign` and `publish --install FILE REPO --key TIMESTAMPKEY`";
+    /// The file is not a valid proposal of a policy.
+    BadProposal => Integrity, "the file was damaged or changed on its way; create it again with `bulla policy new REPO --out FILE`";
+    /// The key of no owner.
+    NotOwner => WrongKey, "`bulla policy show FILE` lists the owners until now and from now on; `bulla key show KEYFILE` shows the public key of a file";
+    /// A later policy was signed here.
+    SignedLaterPolicy => Rollback, "this machine has signed a later policy: create a new proposal with `bulla policy new` from the newest repository";
+    /// Another policy of the same number was signed here.
+    SignedOtherPolicy => Fork, "if both find enough owners, every reader sees a fork and stops. If you know that the other policy will never be installed, sign with --replace";
+    /// Policies lie between the proposal and the policy that was signed last.
+    SkippedPolicies => Failed, "if you know that the owners have signed the policies in between, sign with --accept-skipped-policies";
+    /// Owners have not signed the policy yet.
+    PolicyNotSigned => Integrity, "`bulla policy sign` it on the machines that have these keys, one after another or each a copy; then `bulla policy install FILE FILE REPO` with all that `policy sign` has written";
+    /// The policy does not follow the repository's.
+    PolicyNotNext => Fork, "the repository has got another policy or version since: look at `bulla policy show REPO`, propose again with `bulla policy new`, and have the new file signed";
+    /// The policy has ended.
+    PolicyOver => Expired, "nothing of the volume is believed until its owners renew the policy: `bulla policy new REPO --out FILE`, `bulla policy sign`, `bulla policy install`";
+    /// Roles for a new volume, and a repository with a volume.
+    HasRoles => Usage, "the roles of a volume change with `bulla policy new`; without these flags, `bulla publish` makes its next version";
+    /// Copies of different requests.
+    OtherCopy => Integrity, "only copies of one request can be installed together. Where one publisher suffices, one copy alone must be signed by a publisher, and the others by owners";
     /// The user did not confirm.
     NotConfirmed => Usage, "check the shown version and answer yes, or give --yes to sign without a question";
     /// The policy has keys that the signer did not name, and nobody can be asked.
     UnknownRoles => Usage, "check every key: whoever has one of the others shares or controls the volume. If you expect them all, name them with --expect ROLE=KEYS, or run the command at a terminal; --yes does not answer this";
+    /// A policy changes what the signer did not name, and nobody can be asked.
+    UnknownChange => Usage, "check every line with + and -: who has a new key can use it against you. If you expect them all, name the roles that change with --expect ROLE=KEYS (and --expect-drastic for a way back, an end or a settled fork), or run the command at a terminal; --yes does not answer this";
     /// The policy has other roles than the signer expects.
     OtherRoles => Integrity, "the policy gives roles to other keys than --expect says: do not sign it, and find out who made it. The machine that it comes from may be compromised";
     /// A later version was signed already.

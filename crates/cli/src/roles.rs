@@ -7,12 +7,19 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use publish::NewVolume;
 use serde_json::{Map, Value, json};
 use trust::algorithm::UnknownKey;
 use trust::key::PublicKey;
-use trust::policy::{Roles, Threshold};
+use trust::policy::{NO_END, Roles, Threshold};
+use trust::roles::DEFAULT_RECORD_MAX;
+use trust::tally::Tally;
 
+use crate::args::{PolicyEnd, Publish};
+use crate::failure::{Failure, Kind, Outcome};
 use crate::{text, units};
+
+pub mod changes;
 
 /// A role that a policy gives to keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +45,8 @@ impl Role {
         Role::Witnesses,
     ];
 
-    fn name(self) -> &'static str {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
         match self {
             Role::Owners => "owners",
             Role::Publishers => "publishers",
@@ -59,6 +67,29 @@ impl Role {
     }
 }
 
+impl Role {
+    fn of_mut(self, roles: &mut Roles) -> &mut Threshold {
+        match self {
+            Role::Owners => &mut roles.owners,
+            Role::Publishers => &mut roles.publishers,
+            Role::Timestamps => &mut roles.timestamps,
+            Role::Log => &mut roles.log,
+            Role::Witnesses => &mut roles.witnesses,
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Role, String> {
+        let role = Role::ALL.into_iter().find(|role| role.name() == text);
+        role.ok_or_else(|| {
+            "the roles are owners, publishers, timestamps, log and witnesses".to_owned()
+        })
+    }
+}
+
 /// The keys of one role, as the signer expects them: `owners=KEY`, `owners=2/KEY,KEY,KEY`, `witnesses=none`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
@@ -73,8 +104,7 @@ impl FromStr for Expected {
         let (role, keys) = text
             .split_once('=')
             .ok_or("write ROLE=KEY or ROLE=K/KEY,KEY,...")?;
-        let role = Role::ALL.into_iter().find(|r| r.name() == role);
-        let role = role.ok_or("the roles are owners, publishers, timestamps, log and witnesses")?;
+        let role: Role = role.parse()?;
         if keys == "none" {
             let keys = Threshold::none();
             return Ok(Expected { role, keys });
@@ -169,6 +199,115 @@ pub fn fields(roles: &Roles) -> Value {
         all.insert(role.name().to_owned(), value);
     }
     Value::Object(all)
+}
+
+/// The end of a policy, for people.
+pub fn end(not_after: u64) -> String {
+    match not_after {
+        NO_END => "no end".to_owned(),
+        _ => units::time(not_after),
+    }
+}
+
+/// Roles that have not signed enough, for JSON.
+pub fn missing(tallies: &[Tally]) -> Value {
+    let one = |tally: &Tally| {
+        let names =
+            |keys: &[PublicKey]| -> Vec<String> { keys.iter().map(PublicKey::to_string).collect() };
+        json!({
+            "role": tally.role,
+            "needed": tally.needed,
+            "signed": names(&tally.signed),
+            "waiting": names(&tally.waiting),
+        })
+    };
+    tallies.iter().map(one).collect()
+}
+
+/// The longest validity of a record where roles are separate, three months: what a thief of a publisher's key can sign.
+pub const RECORD_MAX: Duration = Duration::from_secs(7_890_048);
+/// The longest validity of a timestamp: how long a mirror can hide a newer version.
+pub const TIMESTAMP_MAX: Duration = Duration::from_secs(DAY);
+/// How long a policy is valid where roles are separate, two years. Owners who renew it every year have a year left.
+pub const POLICY_VALID: Duration = Duration::from_secs(63_115_200);
+const DAY: u64 = 24 * 3600;
+
+/// What the flags of `publish` say of a new volume. `None` if they say nothing, so that `own` has all roles. `valid` is
+/// the validity of the first version, `now` the time in unix seconds.
+///
+/// # Errors
+/// A usage failure for a role without a key, and for a threshold that its keys cannot reach.
+pub fn of_new_volume(
+    args: &Publish,
+    own: Option<PublicKey>,
+    valid: Duration,
+    now: u64,
+) -> Outcome<Option<NewVolume>> {
+    let named = &args.roles;
+    let own = args.publisher.or(own);
+    let keys = [&named.owner_key, &named.publisher_key, &named.timestamp_key];
+    let is_plain = keys.iter().all(|keys| keys.is_empty());
+    if is_plain && named.record_max.is_none() && named.policy_valid.is_none() {
+        return Ok(args.publisher.map(|key| NewVolume::single(key, valid)));
+    }
+    let of = |keys: &[PublicKey], flag: &str| match (keys, own) {
+        ([], Some(own)) => Ok(vec![own]),
+        ([], None) => Err(Failure::new(
+            Kind::NoPublisher,
+            format!(
+                "a new volume needs {flag} KEY1..., or --publisher KEY1... for a key of all roles"
+            ),
+        )),
+        (keys, _) => Ok(keys.to_vec()),
+    };
+    let owners = of(&named.owner_key, "--owner-key")?;
+    let most = u8::try_from(owners.len() / 2 + 1).unwrap_or(u8::MAX);
+    let longest = match is_plain {
+        true => Duration::from_secs(DEFAULT_RECORD_MAX),
+        false => RECORD_MAX,
+    };
+    let mut roles = Roles {
+        owners: threshold(named.owners_needed.unwrap_or(most), owners)?,
+        publishers: threshold(
+            named.publishers_needed.unwrap_or(1),
+            of(&named.publisher_key, "--publisher-key")?,
+        )?,
+        record_max: named.record_max.unwrap_or(longest.max(valid)).as_secs(),
+        timestamps: Threshold::none(),
+        timestamp_max: 0,
+        log: Threshold::none(),
+        witnesses: Threshold::none(),
+    };
+    if !named.timestamp_key.is_empty() {
+        let needed = named.timestamps_needed.unwrap_or(1);
+        roles.timestamps = threshold(needed, named.timestamp_key.clone())?;
+        roles.timestamp_max = named.timestamp_max.unwrap_or(TIMESTAMP_MAX).as_secs();
+    }
+    let end = named.policy_valid.unwrap_or(match is_plain {
+        true => PolicyEnd::Never,
+        false => PolicyEnd::After(POLICY_VALID),
+    });
+    Ok(Some(NewVolume {
+        roles,
+        not_after: not_after(end, now),
+    }))
+}
+
+/// The time of this end, unix seconds.
+pub fn not_after(end: PolicyEnd, now: u64) -> u64 {
+    match end {
+        PolicyEnd::Never => NO_END,
+        PolicyEnd::After(time) => now.saturating_add(time.as_secs()),
+    }
+}
+
+/// A threshold that the command line names.
+pub fn threshold(needed: u8, keys: Vec<PublicKey>) -> Outcome<Threshold> {
+    if needed == 0 {
+        return Err(Failure::new(Kind::Usage, "at least one key must sign"));
+    }
+    Threshold::new(needed, keys)
+        .map_err(|why| Failure::of(Kind::Usage, "these keys form no role", &why))
 }
 
 #[cfg(test)]

@@ -18,9 +18,12 @@
 //! | `statcache` | files that need not be read again |
 //! | `changes` | how a tree differs from the version before |
 //! | `destination`, `beginning` | where new blocks go; a new repository that is removed after a failure |
+//! | [`NewVolume`] | the first policy of a new volume |
 //! | `succession` | the number of the next version, and the head that publishes it |
 //! | [`renewal`], [`signing`] | a longer validity; versions signed on another machine |
+//! | [`rotation`] | the next policy: proposed, signed, installed |
 //! | `closure` | whether a repository has all of a version |
+//! | `confirming` | timestamps |
 
 mod assemble;
 pub mod attributes;
@@ -29,15 +32,18 @@ mod blocks_out;
 mod changes;
 pub mod chunk;
 mod closure;
+mod confirming;
 mod destination;
 pub mod exclude;
 mod gather;
 mod memory;
+mod new_volume;
 pub mod pipeline;
 pub mod progress;
 pub mod publish_error;
 mod reading;
 pub mod renewal;
+pub mod rotation;
 pub mod signing;
 mod statcache;
 mod succession;
@@ -45,4 +51,5 @@ mod tar;
 mod walk;
 mod work;
 
+pub use new_volume::NewVolume;
 pub use pipeline::{PublishOptions, publish};

@@ -14,6 +14,7 @@ use store::writer::{Committed, Writer};
 use trust::head::Head;
 use trust::history::LogPoint;
 use trust::request::Request;
+use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
@@ -28,10 +29,14 @@ pub(crate) struct Memory(Option<LockedState>);
 
 /// A head to be committed, and the leaves of the log that come with it.
 pub(crate) struct NextHead {
-    pub bytes: Vec<u8>,
+    pub head: Head,
     pub version: u64,
     pub record_hash: [u8; 32],
     pub valid_until: u64,
+    /// End of the validity of the record alone.
+    pub record_until: u64,
+    /// Whether readers do not believe it before its first timestamp.
+    pub waits_for_timestamp: bool,
     /// Epoch, index, leaf.
     pub leaves: Vec<(u64, u64, Bytes)>,
     /// The log with all of them.
@@ -51,11 +56,42 @@ impl Memory {
         Ok(Memory(Some(state.lock(Instant::now() + PATIENCE)?)))
     }
 
+    /// A memory that keeps nothing.
+    pub(crate) fn none() -> Memory {
+        Memory(None)
+    }
+
     /// The head that was signed last.
     pub(crate) fn last(&self) -> Result<Option<Vec<u8>>, PublishError> {
         match &self.0 {
             Some(state) => Ok(state.signed()?),
             None => Ok(None),
+        }
+    }
+
+    /// The version of the record that was signed last, alone or with others.
+    pub(crate) fn version(&self, volume: VolumeId) -> Result<Option<u64>, PublishError> {
+        let Some(signed) = self.last()? else {
+            return Ok(None);
+        };
+        let head = Head::decode(&signed)?;
+        let record: RootRecord = head.record.statement().read(volume)?;
+        Ok(Some(record.version))
+    }
+
+    /// The policy that an owner's key signed last here.
+    pub(crate) fn policy(&self) -> Result<Option<Vec<u8>>, PublishError> {
+        match &self.0 {
+            Some(state) => Ok(state.signed_policy()?),
+            None => Ok(None),
+        }
+    }
+
+    /// Keeps a policy before anybody else sees its signature.
+    pub(crate) fn keep_policy(&self, policy: &[u8]) -> Result<(), PublishError> {
+        match &self.0 {
+            Some(state) => Ok(state.keep_signed_policy(policy)?),
+            None => Ok(()),
         }
     }
 
@@ -80,7 +116,8 @@ impl Memory {
         writer: &mut Writer,
         head: &NextHead,
     ) -> Result<Committed, PublishError> {
-        writer.put_policies(&Head::decode(&head.bytes)?)?;
+        let bytes = head.head.encode()?;
+        writer.put_policies(&head.head)?;
         for (epoch, index, leaf) in &head.leaves {
             writer.put_log_leaf(*epoch, *index, leaf)?;
             if let Some(state) = &self.0 {
@@ -88,8 +125,8 @@ impl Memory {
             }
         }
         writer.tile_log(&head.log);
-        self.keep(&head.bytes)?;
-        Ok(writer.commit(&head.bytes)?)
+        self.keep(&bytes)?;
+        Ok(writer.commit(&bytes)?)
     }
 }
 
@@ -101,11 +138,13 @@ impl NextHead {
         let mut log = head.frontier.clone();
         log.push(head.record.statement().bytes())?;
         Ok(NextHead {
-            bytes: head.encode()?,
+            head,
             log: log.point(examined.record.log.epoch),
             version: examined.record.version,
             record_hash: request.record.hash(),
             valid_until: examined.record.until(),
+            record_until: examined.record.until(),
+            waits_for_timestamp: false,
             leaves: request.leaves(&examined),
         })
     }

@@ -29,11 +29,12 @@ use crate::destination::{Counting, Destination, Writing};
 use crate::exclude::Exclude;
 use crate::gather::{Gatherer, State};
 use crate::memory::Memory;
+use crate::new_volume::NewVolume;
 use crate::progress::{Observer, Published, Silent};
 use crate::publish_error::PublishError;
 use crate::reading;
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
-use crate::succession::{Signing, Succession};
+use crate::succession::{Signing, Succession, check_validity};
 use crate::tar;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
@@ -73,6 +74,8 @@ pub struct PublishOptions {
     pub name: String,
     /// Name of the version.
     pub version_name: Option<VersionName>,
+    /// Who may sign what, if this publication makes a new volume. With `None`, the signing key has all roles.
+    pub new_volume: Option<NewVolume>,
     /// Threads that read and pack; as many as processors when `None`.
     pub readers: Option<usize>,
     /// The clock that gives statements their start, and by which a file counts as changed shortly before.
@@ -96,6 +99,7 @@ impl Default for PublishOptions {
             dry_run: false,
             name: String::new(),
             version_name: None,
+            new_volume: None,
             readers: None,
             clock: Clock::system(),
             cancel: AtomicBool::new(false),
@@ -107,9 +111,9 @@ impl Default for PublishOptions {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Signer<'a> {
     /// This process.
-    Key(&'a SecretKey),
-    /// Another machine, later. For a new volume: the key of its publisher.
-    Later(Option<PublicKey>),
+    Keys(&'a [SecretKey]),
+    /// Other machines, later.
+    Later,
 }
 
 /// The tree that is to be published.
@@ -153,31 +157,39 @@ pub fn publish<'a>(
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<Published, PublishError> {
-    make(
-        input.into(),
-        repository,
-        Signer::Key(key),
-        options,
-        observer,
-    )
-    .map(|(made, _)| made)
+    let keys = std::slice::from_ref(key);
+    publish_with(input.into(), repository, keys, options, observer)
+}
+
+/// [`publish`] with several keys. Each signs what its role must sign: owners the policy of a new volume, publishers the
+/// version, timestamp keys that it is current.
+///
+/// # Errors
+/// [`PublishError`]; [`PublishError::TooFewKeys`] and [`PublishError::NoTimestamp`] when more keys must sign.
+pub fn publish_with(
+    input: Input<'_>,
+    repository: &Path,
+    keys: &[SecretKey],
+    options: &PublishOptions,
+    observer: &dyn Observer,
+) -> Result<Published, PublishError> {
+    let signer = Signer::Keys(keys);
+    make(input, repository, signer, options, observer).map(|(made, _)| made)
 }
 
 /// Does all of [`publish`] except signing and committing the head. The blocks are in the repository
-/// when this returns, and the small [`Request`] holds what is left to do (see [`crate::signing`]). A
-/// new volume needs the key of its publisher. A dry run gives no request.
+/// when this returns, and the small [`Request`] holds what is left to do (see [`crate::signing`]). For a new volume,
+/// the options must say who may sign. A dry run gives no request.
 ///
 /// # Errors
 /// [`PublishError`].
 pub fn publish_unsigned<'a>(
     input: impl Into<Input<'a>>,
     repository: &Path,
-    publisher: Option<PublicKey>,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<(Published, Option<Request>), PublishError> {
-    let signer = Signer::Later(publisher);
-    make(input.into(), repository, signer, options, observer)
+    make(input.into(), repository, Signer::Later, options, observer)
 }
 
 fn make(
@@ -200,7 +212,7 @@ fn make(
     }
     let found = Repository::open(repository);
     let is_new = matches!(found, Err(StoreError::NoRepository { .. }));
-    if is_new && matches!(signer, Signer::Later(None)) {
+    if is_new && matches!(signer, Signer::Later) && options.new_volume.is_none() {
         return Err(PublishError::NoPublisher);
     }
     let before = is_new.then(|| Beginning::look(repository));
@@ -273,12 +285,12 @@ pub(crate) fn conclude(
     let mut published = told(&succession, &tree, options);
     published.skipped = tree.skipped;
     let (committed, request) = match signer {
-        Signer::Key(key) => {
+        Signer::Keys(keys) => {
             // Before the lock is taken: the disk may need long for the blocks.
             writing.writer.prepare()?;
             let memory = Memory::lock(&succession.volume, options.state_dir.as_deref())?;
             let signing = Signing {
-                key,
+                keys,
                 clock: &options.clock,
                 valid: options.valid,
                 memory: &memory,
@@ -288,9 +300,11 @@ pub(crate) fn conclude(
             published.version = head.version;
             published.record_hash = Some(head.record_hash);
             published.valid_until = head.valid_until;
+            published.record_until = head.record_until;
+            published.waits_for_timestamp = head.waits_for_timestamp;
             (memory.show(&mut writing.writer, &head)?, None)
         }
-        Signer::Later(_) => {
+        Signer::Later => {
             let (start, seconds) = (options.clock.now(), options.valid.as_secs());
             let request = succession.propose(tree.root, tree.totals, start, seconds);
             (writing.writer.checkpoint()?, Some(request))
@@ -346,21 +360,28 @@ pub(crate) fn succession(
     signer: Signer<'_>,
     options: &PublishOptions,
 ) -> Result<Succession, PublishError> {
-    let public = match signer {
-        Signer::Key(key) => Some(key.public()),
-        Signer::Later(publisher) => publisher,
+    let keys = match signer {
+        Signer::Keys(keys) => keys,
+        Signer::Later => &[],
     };
+    let public: Vec<PublicKey> = keys.iter().map(SecretKey::public).collect();
     let succession = match opened.filter(|_| !statements.is_empty()) {
         Some(opened) => Succession::follow(statements, opened)?,
         None => {
-            let publisher = public.ok_or(PublishError::NoPublisher)?;
-            Succession::begin(&options.name, publisher, options.valid.as_secs())?
+            let alone = |key: &PublicKey| NewVolume::single(*key, options.valid);
+            let single = public.first().map(alone);
+            let new = options.new_volume.clone().or(single);
+            Succession::begin(&options.name, &new.ok_or(PublishError::NoPublisher)?)?
         }
     };
     let memory = Memory::lock(&succession.volume, options.state_dir.as_deref())?;
     let succession = succession.go_on_from(&memory, path)?;
-    if let Some(public) = public {
-        succession.check_signer(&public)?;
+    if let Some(new) = &options.new_volume {
+        succession.check_described(new, path)?;
+    }
+    match signer {
+        Signer::Keys(_) => succession.check_signers(&public)?,
+        Signer::Later => check_validity(succession.roles(), options.valid.as_secs())?,
     }
     succession.check_clock(options.clock.now())?;
     Ok(succession)
@@ -374,6 +395,8 @@ fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Publi
         version: succession.version,
         record_hash: None,
         valid_until: options.clock.now().saturating_add(options.valid.as_secs()),
+        record_until: options.clock.now().saturating_add(options.valid.as_secs()),
+        waits_for_timestamp: false,
         previous_until: previous.map(|record| record.until()),
         unchanged: previous.is_some_and(|record| record.root == tree.root),
         totals: tree.totals,

@@ -49,6 +49,10 @@ pub struct Published {
     pub record_hash: Option<[u8; 32]>,
     /// End of its validity, unix seconds.
     pub valid_until: u64,
+    /// End of the validity of its record alone, without a timestamp, unix seconds.
+    pub record_until: u64,
+    /// Whether readers do not believe this new volume before its first timestamp.
+    pub waits_for_timestamp: bool,
     /// End of the validity of the version before, unix seconds; `None` for a new volume.
     pub previous_until: Option<u64>,
     /// Whether the tree is exactly that of the version before.

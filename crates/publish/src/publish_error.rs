@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use state::StateError;
 use store::StoreError;
 use trust::Reject;
+use trust::tally::Tally;
 
 /// An error of publishing; nothing has been published when it is returned.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +84,12 @@ pub enum PublishError {
         /// What was signed.
         signed: u64,
     },
+    /// The newest policy has ended, so no reader would believe a version under it.
+    #[error("the policy of this volume ended at {not_after} (unix seconds)")]
+    PolicyOver {
+        /// End of the policy, unix seconds.
+        not_after: u64,
+    },
     /// The record that the timestamp would be for has expired.
     #[error("version {version} itself ended at {until} (unix seconds): no timestamp can extend it")]
     RecordOver {
@@ -100,11 +107,104 @@ pub enum PublishError {
         #[source]
         why: Reject,
     },
-    /// The request to be installed has not been signed.
-    #[error("nobody has signed {} yet", path.display())]
-    NotYetSigned {
+    /// Signatures are missing under what is to be installed.
+    #[error("{} is not signed by enough keys", path.display())]
+    SignaturesMissing {
         /// The file.
         path: PathBuf,
+        /// The roles that have not signed enough.
+        #[source]
+        missing: Missing,
+    },
+    /// More keys must sign than those that are here.
+    #[error("version {version} of volume {volume} must be signed by more keys")]
+    TooFewKeys {
+        /// The version.
+        version: u64,
+        /// The volume.
+        volume: String,
+        /// The roles that cannot sign enough.
+        #[source]
+        missing: Missing,
+    },
+    /// The policy demands a timestamp, and the keys that are here cannot make one.
+    #[error(
+        "version {version} needs a timestamp: without it, no reader would believe the new head"
+    )]
+    NoTimestamp {
+        /// The version.
+        version: u64,
+        /// The timestamp keys, and which of them are here.
+        #[source]
+        missing: Missing,
+    },
+    /// The file is not a proposal of a policy, or breaks a rule.
+    #[error("the proposal {} is refused", path.display())]
+    BadProposal {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        why: Reject,
+    },
+    /// The key is not that of an owner.
+    #[error("this is not the key of an owner of volume {volume}")]
+    NotOwner {
+        /// The volume.
+        volume: String,
+    },
+    /// Signing the policy would contradict what was signed before.
+    #[error("policy {number} would contradict a policy that this machine has signed")]
+    PolicyContradiction {
+        /// Number of the policy.
+        number: u64,
+        /// What contradicts it.
+        #[source]
+        why: Reject,
+    },
+    /// The policy follows others that this machine has not signed, and that the file does not show.
+    #[error(
+        "policy {number} follows policies that the file does not show, so nothing here proves that they continue \
+         the last one that this machine has signed"
+    )]
+    SkippedPolicies {
+        /// Number of the policy.
+        number: u64,
+    },
+    /// More owners must sign the policy that is to be installed.
+    #[error("{} is not signed by enough owners", path.display())]
+    PolicyNotSigned {
+        /// The file.
+        path: PathBuf,
+        /// The owners.
+        #[source]
+        missing: Missing,
+    },
+    /// The policy does not follow what the repository shows.
+    #[error("policy {number} does not follow what {} shows", path.display())]
+    PolicyNotNext {
+        /// The repository.
+        path: PathBuf,
+        /// Number of the policy.
+        number: u64,
+        /// Why not.
+        #[source]
+        why: Reject,
+    },
+    /// A new volume was described, but the repository has one.
+    #[error("{} has a volume already, with its own roles", path.display())]
+    HasRoles {
+        /// The repository.
+        path: PathBuf,
+    },
+    /// Files that are to be installed together are not copies of one request.
+    #[error("{} is not a copy of the same request as the first file", path.display())]
+    OtherCopy {
+        /// The file.
+        path: PathBuf,
+        /// How they differ.
+        #[source]
+        why: Reject,
     },
     /// A request cannot be read or written.
     #[error("{}", path.display())]
@@ -221,6 +321,22 @@ impl From<StoreError> for PublishError {
         }
     }
 }
+
+/// The roles of which more keys must sign.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing(pub Vec<Tally>);
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, tally) in self.0.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { "; " })?;
+            tally.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Missing {}
 
 /// Why one file cannot be published.
 #[derive(Debug, thiserror::Error)]

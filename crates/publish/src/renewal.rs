@@ -12,16 +12,18 @@ use store::writer::Writer;
 use trust::Reject;
 use trust::head::Head;
 use trust::judge::{Freshness, Terms};
-use trust::key::SecretKey;
+use trust::key::{PublicKey, SecretKey};
+use trust::policy::Roles;
+use trust::request::Request;
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
-use trust::timestamp::Timestamp;
 
+use crate::confirming::{self, Confirming};
 use crate::memory::Memory;
 use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
-use crate::succession::{Signing, Succession};
+use crate::succession::{Signing, Succession, check_validity};
 
 /// What was renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,18 @@ pub fn renew(
     key: &SecretKey,
     options: &PublishOptions,
 ) -> Result<Renewed, PublishError> {
+    renew_with(repository, std::slice::from_ref(key), options)
+}
+
+/// [`renew`] with several keys: for thresholds above one, and for a publisher's key together with timestamp keys.
+///
+/// # Errors
+/// As [`renew`]; [`PublishError::TooFewKeys`] and [`PublishError::NoTimestamp`] when more keys must sign.
+pub fn renew_with(
+    repository: &Path,
+    keys: &[SecretKey],
+    options: &PublishOptions,
+) -> Result<Renewed, PublishError> {
     if options.valid.as_secs() == 0 {
         return Err(PublishError::Impossible("a validity of less than a second"));
     }
@@ -73,7 +87,7 @@ pub fn renew(
     let (shows, shown_hash) = (shown.version, shown.base_hash());
     let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
     let signing = Signing {
-        key,
+        keys,
         clock: &options.clock,
         valid: options.valid,
         memory: &memory,
@@ -81,9 +95,8 @@ pub fn renew(
     };
     let succession = beside_memory(shown, &memory, repository)?;
     let roles = succession.roles();
-    if !roles.publishers.keys().contains(&key.public())
-        && roles.timestamps.keys().contains(&key.public())
-    {
+    let public: Vec<PublicKey> = keys.iter().map(SecretKey::public).collect();
+    if (public.iter()).all(|key| confirms_only(roles, key)) {
         if succession.base_hash() != shown_hash {
             return Err(PublishError::SetBack {
                 path: repository.to_owned(),
@@ -93,7 +106,7 @@ pub fn renew(
         }
         return stamp(&mut writer, &statements, &signing);
     }
-    succession.check_signer(&key.public())?;
+    succession.check_signers(&public)?;
     let Some(previous) = succession.previous.clone() else {
         return Err(PublishError::NothingPublished {
             path: repository.to_owned(),
@@ -111,6 +124,40 @@ pub fn renew(
     })
 }
 
+/// The request to renew the newest version of `repository`, for publishers on other machines. Its tree is that of the
+/// newest version. Uses only validity, clock and state directory of `options`.
+///
+/// # Errors
+/// [`PublishError::NothingPublished`]; [`PublishError::SetBack`] if this machine knows a later version.
+pub fn propose(
+    repository: &Path,
+    options: &PublishOptions,
+) -> Result<(Request, RootRecord), PublishError> {
+    let opened = Repository::open(repository)?;
+    let nothing = || PublishError::NothingPublished {
+        path: repository.to_owned(),
+    };
+    let statements = opened.statements();
+    if statements.is_empty() {
+        return Err(nothing());
+    }
+    let shown = Succession::follow(&statements, &opened)?;
+    let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
+    let succession = beside_memory(shown, &memory, repository)?;
+    let now = options.clock.now();
+    succession.check_clock(now)?;
+    check_validity(succession.roles(), options.valid.as_secs())?;
+    let previous = succession.previous.clone().ok_or_else(nothing)?;
+    let seconds = options.valid.as_secs();
+    let request = succession.propose(previous.root, previous.totals, now, seconds);
+    Ok((request, previous))
+}
+
+/// Whether this key can sign timestamps and no versions.
+fn confirms_only(roles: &Roles, key: &PublicKey) -> bool {
+    roles.timestamps.keys().contains(key) && !roles.publishers.keys().contains(key)
+}
+
 /// Refuses to renew an older version than the one that this machine signed last: readers of the newer
 /// one would be taken back, or would see a fork. If the newer one has the same tree (because a renewal
 /// was interrupted), continues from it.
@@ -122,7 +169,9 @@ fn beside_memory(
     let Some(signed) = memory.last()? else {
         return Ok(succession);
     };
-    let last = Succession::of_own(&signed, repository)?;
+    let Some(last) = Succession::of_whole(&signed, repository)? else {
+        return succession.go_on_from(memory, repository);
+    };
     if last.volume != succession.volume || last.version <= succession.version {
         return succession.go_on_from(memory, repository);
     }
@@ -162,28 +211,14 @@ fn stamp(
     let mut signatures = Signatures::default();
     let floor = writer.repository().floor(&head, &mut signatures)?;
     let offer = floor.judge(&head, &terms, &mut signatures).map_err(bad)?;
-    let newest = offer.chain.newest();
     let issued = signing.clock.now();
-    if issued >= record.until() {
-        return Err(PublishError::RecordOver {
-            version: record.version,
-            until: record.until(),
-        });
-    }
-    if newest.roles().timestamps.needed() > 1 {
-        return Err(PublishError::Impossible(
-            "the policy of this volume asks for more timestamps than one key's",
-        ));
-    }
-    let seconds = signing.valid.as_secs().min(newest.roles().timestamp_max);
-    let timestamp = Timestamp {
-        record_hash: offer.record_hash,
-        policy_number: newest.number(),
-        policy_hash: offer.chain.newest_hash(),
-        issued,
-        until: issued.saturating_add(seconds),
+    let confirming = Confirming {
+        keys: signing.keys,
+        now: issued,
+        valid: signing.valid,
     };
-    head.timestamp = Some(timestamp.statement(volume).sign(&[signing.key]));
+    let policy = (offer.chain.newest(), offer.chain.newest_hash());
+    confirming::confirm(&mut head, volume, policy, &confirming)?;
     // Only a head that a reader would accept is committed.
     let judged = floor.judge(&head, &Terms::strict(issued), &mut signatures);
     let valid_until = judged.map_err(bad)?.valid_until;

@@ -15,17 +15,19 @@ use store::writer::Writer;
 use trust::Reject;
 use trust::floor::Floor;
 use trust::head::Head;
-use trust::judge::{Offer, Terms};
+use trust::judge::{Freshness, MAX_AHEAD_SECONDS, Offer, Terms};
 use trust::key::{PublicKey, SecretKey};
 use trust::request::{Base, Examined, MAX_REQUEST_BYTES, Request};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
+use trust::tally::Tally;
 
 use crate::closure;
+use crate::confirming::{self, Confirming};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
-use crate::publish_error::PublishError;
+use crate::publish_error::{Missing, PublishError};
 use crate::succession::{Succession, check_validity};
 
 /// Writes a request to a file, which appears whole or not at all.
@@ -33,7 +35,11 @@ use crate::succession::{Succession, check_validity};
 /// # Errors
 /// [`PublishError::RequestFile`].
 pub fn write(path: &Path, request: &Request) -> Result<u64, PublishError> {
-    let bytes = request.encode()?;
+    write_file(path, &request.encode()?)
+}
+
+/// Writes a file that travels between machines. It appears whole or not at all.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError> {
     let failed = |source| PublishError::RequestFile {
         path: path.to_owned(),
         source,
@@ -48,7 +54,7 @@ pub fn write(path: &Path, request: &Request) -> Result<u64, PublishError> {
             fs::remove_file(temporary)?;
         }
         let mut file = File::create_new(temporary)?;
-        file.write_all(&bytes)?;
+        file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(temporary, path)
     };
@@ -61,15 +67,7 @@ pub fn write(path: &Path, request: &Request) -> Result<u64, PublishError> {
 /// # Errors
 /// [`PublishError::RequestFile`], [`PublishError::BadRequest`].
 pub fn read(path: &Path) -> Result<Received, PublishError> {
-    let failed = |source| PublishError::RequestFile {
-        path: path.to_owned(),
-        source,
-    };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    // One byte more than allowed, so that a file that is too long is noticed.
-    let mut file = file.take(MAX_REQUEST_BYTES as u64 + 1);
-    file.read_to_end(&mut bytes).map_err(failed)?;
+    let bytes = read_file(path, MAX_REQUEST_BYTES)?;
     let bad = |why| PublishError::BadRequest {
         path: path.to_owned(),
         why,
@@ -83,6 +81,19 @@ pub fn read(path: &Path) -> Result<Received, PublishError> {
     })
 }
 
+/// Reads a file of at most `most_bytes`; of a longer one, one byte more, so that its decoder notices.
+pub(crate) fn read_file(path: &Path, most_bytes: usize) -> Result<Vec<u8>, PublishError> {
+    let failed = |source| PublishError::RequestFile {
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    let mut file = file.take(most_bytes as u64 + 1);
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
 /// A request whose parts fit together; see [`Request::examine`].
 #[derive(Debug, Clone)]
 pub struct Received {
@@ -94,16 +105,15 @@ pub struct Received {
     pub examined: Examined,
 }
 
-/// Whether `key` may sign the request.
+/// Whether `key` may sign a part of the request.
 ///
 /// # Errors
 /// [`PublishError::WrongKey`].
 pub fn check_signer(received: &Received, key: &PublicKey) -> Result<(), PublishError> {
-    let Examined { roles, volume, .. } = &received.examined;
-    match roles.publishers.keys().contains(key) {
+    match received.examined.may_sign(key) {
         true => Ok(()),
         false => Err(PublishError::WrongKey {
-            volume: volume.to_string(),
+            volume: received.examined.volume.to_string(),
         }),
     }
 }
@@ -136,17 +146,22 @@ pub struct Countersigned {
     pub start: u64,
     /// End of its validity, unix seconds.
     pub valid_until: u64,
+    /// Whether this key signed the record. An owner who is no publisher signs the policy of a new volume only.
+    pub signs_record: bool,
     /// Whether the same record had been signed before.
     pub again: bool,
+    /// The roles of which more keys must sign.
+    pub missing: Vec<Tally>,
 }
 
-/// Signs a request; its validity begins now and lasts as long as `options` say. A second request for the
-/// same version of the same tree gets the same record again. The signature is remembered before it is
-/// returned.
+/// Signs a request. Where one publisher suffices, the validity begins now and lasts as long as `options` say; where
+/// several must sign, the request says it. A second request for the same version of the same tree gets the same record
+/// again. The signature is remembered before it is returned.
 ///
 /// # Errors
 /// [`PublishError::Contradiction`] for a request that does not follow the version that this machine
-/// remembers to have signed; [`PublishError::WrongKey`]; [`PublishError::ClockBehind`].
+/// remembers to have signed; [`PublishError::WrongKey`]; [`PublishError::ClockBehind`];
+/// [`PublishError::BadRequest`] for a validity that no reader would accept.
 pub fn sign(
     received: &Received,
     key: &SecretKey,
@@ -158,11 +173,23 @@ pub fn sign(
         examined,
     } = received;
     check_signer(received, &key.public())?;
+    if !examined.publishers.has(&key.public()) {
+        // An owner of a new volume. There is nothing to contradict: another policy is another volume.
+        let mut request = request.clone();
+        request.sign(examined, 0, 0, key)?;
+        return countersigned(request, key, false);
+    }
     let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
     if let Some(last) = memory.last()? {
         let last = Head::decode(&last)?;
         if let Some(again) = signed_already(request, examined, &last)? {
-            return Ok(again);
+            let mut request = again;
+            let examined = request.examine(&mut Signatures::default())?;
+            let RootRecord {
+                start, duration, ..
+            } = examined.record;
+            request.sign(&examined, start, duration, key)?;
+            return countersigned(request, key, true);
         }
         check_follows(request, examined, &last, options.accept_skipped_versions)?;
     }
@@ -177,31 +204,61 @@ pub fn sign(
             previous,
         });
     }
-    let mut request = Request {
-        record: request.record.statement().sign(&[]),
-        base: request.base.clone(),
-    };
     let seconds = options.valid.as_secs();
-    check_validity(&examined.roles, seconds)?;
+    if examined.sets_validity() {
+        check_validity(&examined.roles, seconds)?;
+    }
+    let mut request = request.clone();
     request.sign(examined, start, seconds, key)?;
-    let head = request.head(examined);
-    let offer = judge(&Floor::trusting(&head)?, &head, start).map_err(|why| match why {
-        Reject::NotSigned(_) => PublishError::Impossible(
-            "the policy of this volume asks for more signatures than one key's",
-        ),
-        why => PublishError::BadRequest {
-            path: path.clone(),
-            why,
-        },
+    let signed = countersigned(request, key, false)?;
+    check_time(&signed.request, start).map_err(|why| PublishError::BadRequest {
+        path: path.clone(),
+        why,
     })?;
-    memory.keep(&head.encode()?)?;
+    let examined = signed.request.examine(&mut Signatures::default())?;
+    memory.keep(&signed.request.head(&examined).encode()?)?;
+    Ok(signed)
+}
+
+/// The result for a request that was just signed.
+fn countersigned(
+    request: Request,
+    key: &SecretKey,
+    again: bool,
+) -> Result<Countersigned, PublishError> {
+    let examined = request.examine(&mut Signatures::default())?;
     Ok(Countersigned {
+        record_hash: request.record.hash(),
+        start: examined.record.start,
+        valid_until: examined.record.until(),
+        signs_record: examined.publishers.has(&key.public()),
+        again,
+        missing: examined.missing(),
         request,
-        record_hash: offer.record_hash,
-        start,
-        valid_until: offer.valid_until,
-        again: false,
     })
+}
+
+/// Whether readers would accept the validity of the request's record at the time `now`: rule 2, and the longest
+/// validity of the policy.
+fn check_time(request: &Request, now: u64) -> Result<(), Reject> {
+    let examined = request.examine(&mut Signatures::default())?;
+    let record = &examined.record;
+    if record.duration > examined.roles.record_max {
+        return Err(Reject::NotSigned(
+            "root record, valid for longer than the policy allows",
+        ));
+    }
+    if record.start > now.saturating_add(MAX_AHEAD_SECONDS) {
+        return Err(Reject::NotYetValid {
+            start: record.start,
+            now,
+        });
+    }
+    let until = record.until().min(examined.not_after);
+    if now >= until {
+        return Err(Reject::Expired { until, now });
+    }
+    Ok(())
 }
 
 /// Whether the request continues the version that this machine signed last.
@@ -220,37 +277,32 @@ fn check_follows(
     }
 }
 
-/// The same version of the same tree, as it was signed before.
+/// The request with the record that this machine signed before, if it is the same version of the same tree.
 fn signed_already(
     request: &Request,
     examined: &Examined,
     last: &Head,
-) -> Result<Option<Countersigned>, PublishError> {
+) -> Result<Option<Request>, PublishError> {
+    if request.record.hash() == last.record.hash() {
+        return Ok(Some(request.clone()));
+    }
     let signed: RootRecord = last.record.statement().read(examined.volume)?;
     let asked = RootRecord {
         start: signed.start,
         duration: signed.duration,
         ..examined.record.clone()
     };
-    if asked != signed {
+    let is_other = !examined.publishers.signed.is_empty() || examined.publishers.needed > 1;
+    if asked != signed || is_other {
         return Ok(None);
     }
-    let base = match (&request.base, last.policies.first()) {
-        (Base::Genesis(_), Some(genesis)) => Base::Genesis(genesis.clone()),
-        _ => request.base.clone(),
-    };
-    Ok(Some(Countersigned {
-        request: Request {
-            base,
-            record: last.record.clone(),
-        },
-        record_hash: last.record.hash(),
-        start: signed.start,
-        valid_until: signed.until(),
-        again: true,
+    Ok(Some(Request {
+        base: request.base.clone(),
+        record: last.record.clone(),
     }))
 }
 
+/// What a reader says of a head, but for a timestamp that is still to come.
 fn judge(known: &Floor, head: &Head, now: u64) -> Result<Offer, Reject> {
     known.judge(head, &Terms::strict(now), &mut Signatures::default())
 }
@@ -266,48 +318,65 @@ pub struct Installed {
     pub record_hash: [u8; 32],
     /// End of its validity, unix seconds.
     pub valid_until: u64,
+    /// Whether readers do not believe this new volume before its first timestamp.
+    pub waits_for_timestamp: bool,
     /// Whether it had been installed before.
     pub again: bool,
 }
 
-/// Makes a signed request the newest version of `repository`. Uses only clock and state directory of
-/// `options`.
+/// Makes a signed request the newest version of `repository`. `paths` are copies of one request, with signatures of
+/// several keys. `keys` confirm the version where the policy demands a timestamp; a new volume may get its first
+/// timestamp later. Uses only validity (of the timestamp), clock and state directory of `options`.
 ///
 /// # Errors
-/// [`PublishError::BadRequest`] for bad or missing signatures and for a validity that has ended;
+/// [`PublishError::SignaturesMissing`], [`PublishError::NoTimestamp`];
+/// [`PublishError::BadRequest`] for bad signatures and for a validity that has ended;
 /// [`PublishError::NotNext`] if the repository shows another version than the one that it builds on;
 /// [`PublishError::Incomplete`] if a block is missing.
 pub fn install(
-    path: &Path,
+    paths: &[PathBuf],
     repository: &Path,
+    keys: &[SecretKey],
     options: &PublishOptions,
 ) -> Result<Installed, PublishError> {
-    let Received {
-        request, examined, ..
-    } = read(path)?;
+    let (
+        path,
+        Received {
+            request, examined, ..
+        },
+    ) = gathered(paths)?;
     let bad = |why| PublishError::BadRequest {
         path: path.to_owned(),
         why,
     };
-    if request.signers(&examined).is_empty() {
-        return Err(PublishError::NotYetSigned {
+    let missing = examined.missing();
+    if !missing.is_empty() {
+        return Err(PublishError::SignaturesMissing {
             path: path.to_owned(),
+            missing: Missing(missing),
         });
     }
-    let head = request.head(&examined);
+    let now = options.clock.now();
+    check_time(&request, now).map_err(bad)?;
     let opened = Repository::open(repository)?;
-    let known = opened.floor(&head, &mut Signatures::default())?;
-    let offer = judge(&known, &head, options.clock.now()).map_err(bad)?;
+    let mut next = NextHead::of(&request)?;
+    let known = opened.floor(&next.head, &mut Signatures::default())?;
+    let offer =
+        shown_as(&known, &request, &mut next.head, keys, options).map_err(|error| match error {
+            PublishError::Tree(why) => bad(why),
+            other => other,
+        })?;
     let mut installed = Installed {
         volume: examined.volume,
         version: offer.record.version,
         record_hash: offer.record_hash,
         valid_until: offer.valid_until,
+        waits_for_timestamp: next.head.timestamp.is_none()
+            && !offer.chain.newest().roles().timestamps.is_empty(),
         again: false,
     };
     let mut writer = Writer::begin(&opened)?;
     let statements = writer.statements().clone();
-    let mut next = NextHead::of(&request)?;
     let shown = match statements.is_empty() {
         true => None,
         false => Some(
@@ -364,6 +433,67 @@ pub fn install(
     }
     memory.show(&mut writer, &next)?;
     Ok(installed)
+}
+
+/// The copies of one request, merged, and the name of the first file.
+fn gathered(paths: &[PathBuf]) -> Result<(&Path, Received), PublishError> {
+    let Some((first, others)) = paths.split_first() else {
+        return Err(PublishError::Impossible("no file to install"));
+    };
+    let mut received = read(first)?;
+    for path in others {
+        let other = read(path)?;
+        let Received {
+            request, examined, ..
+        } = &mut received;
+        let differs = |why| PublishError::OtherCopy {
+            path: path.clone(),
+            why,
+        };
+        let merged = request.merge(examined, &other.request, &other.examined);
+        merged.map_err(differs)?;
+        *examined = request
+            .examine(&mut Signatures::default())
+            .map_err(differs)?;
+    }
+    Ok((first, received))
+}
+
+/// What readers will say of the version. Where the policy demands a timestamp, `keys` make it; a new volume may be shown
+/// without.
+fn shown_as(
+    known: &Floor,
+    request: &Request,
+    head: &mut Head,
+    keys: &[SecretKey],
+    options: &PublishOptions,
+) -> Result<Offer, PublishError> {
+    let now = options.clock.now();
+    let volume = head.volume()?;
+    let record: RootRecord = head.record.statement().read(volume)?;
+    let chain = known.known_chain(head, &mut Signatures::default())?;
+    let policy = (chain.newest(), chain.newest_hash());
+    let is_new = matches!(request.base, Base::Genesis(_));
+    let demanded = !policy.0.roles().timestamps.is_empty();
+    if is_new && keys.is_empty() && demanded {
+        let terms = Terms {
+            freshness: Freshness::Pinned {
+                version: record.version,
+                record_hash: head.record.hash(),
+            },
+            ..Terms::strict(now)
+        };
+        let mut offer = known.judge(head, &terms, &mut Signatures::default())?;
+        offer.valid_until = record.until();
+        return Ok(offer);
+    }
+    let confirming = Confirming {
+        keys,
+        now,
+        valid: options.valid,
+    };
+    confirming::confirm(head, volume, policy, &confirming)?;
+    Ok(judge(known, head, now)?)
 }
 
 /// Whether the repository shows what the request builds on, or something older of the same volume

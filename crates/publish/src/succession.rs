@@ -14,16 +14,19 @@ use trust::head::{Head, first_log};
 use trust::history::LogPoint;
 use trust::judge::{Freshness, Terms};
 use trust::key::{PublicKey, SecretKey};
-use trust::policy::{Genesis, Roles};
+use trust::policy::{Genesis, Policy, Roles, Threshold};
 use trust::request::{Base, Request};
 use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
 use trust::statement::VolumeId;
+use trust::tally::Tally;
 use trust::version_name::VersionName;
 use trust::{Handle, Hasher, Reject};
 
+use crate::confirming::{self, Confirming};
 use crate::memory::{Memory, NextHead};
-use crate::publish_error::PublishError;
+use crate::new_volume::NewVolume;
+use crate::publish_error::{Missing, PublishError};
 
 /// What the next version builds on.
 pub(crate) struct Succession {
@@ -35,6 +38,8 @@ pub(crate) struct Succession {
     pub previous: Option<RootRecord>,
     /// The keys that may sign it.
     roles: Roles,
+    /// The newest policy.
+    newest: Policy,
     base: Base,
     policy: (u64, [u8; 32]),
     log: LogPoint,
@@ -46,9 +51,9 @@ pub(crate) struct Succession {
     earlier: Vec<(u64, u64, Bytes)>,
 }
 
-/// The signing key, its clock, and this machine's memory of earlier signatures.
+/// The signing keys, their clock, and this machine's memory of earlier signatures.
 pub(crate) struct Signing<'a> {
-    pub key: &'a SecretKey,
+    pub keys: &'a [SecretKey],
     /// Gives the start of the validity.
     pub clock: &'a Clock,
     /// Length of the validity.
@@ -60,20 +65,14 @@ pub(crate) struct Signing<'a> {
 }
 
 impl Succession {
-    /// A new volume under a new genesis policy that gives all roles to `key` alone. Nothing is signed
-    /// yet. Its records are valid for a year at most, or for `longest` seconds if that is more.
-    pub(crate) fn begin(
-        name: &str,
-        key: PublicKey,
-        longest: u64,
-    ) -> Result<Succession, PublishError> {
+    /// A new volume under a new genesis policy with these roles. Nothing is signed yet.
+    pub(crate) fn begin(name: &str, new: &NewVolume) -> Result<Succession, PublishError> {
         let (mut random, mut iv) = ([0; 32], [0; 32]);
         for bytes in [&mut random, &mut iv] {
             getrandom::fill(bytes).map_err(|e| PublishError::Random(e.to_string()))?;
         }
-        let mut roles = Roles::single(key);
-        roles.record_max = roles.record_max.max(longest);
-        let genesis = Genesis::new(name, random, iv, roles)?;
+        let mut genesis = Genesis::new(name, random, iv, new.roles.clone())?;
+        genesis.not_after = new.not_after;
         let unsigned = genesis.statement().sign(&[]);
         let (log, _) = first_log(&unsigned)?;
         Ok(Succession {
@@ -81,8 +80,9 @@ impl Succession {
             hasher: genesis.hasher(),
             version: 1,
             previous: None,
-            roles: genesis.roles,
+            roles: genesis.roles.clone(),
             policy: (0, unsigned.hash()),
+            newest: Policy::Genesis(genesis),
             not_before: 0,
             name: None,
             earlier: Vec::new(),
@@ -101,6 +101,19 @@ impl Succession {
     /// The successor of a head that this machine signed. Its policies were verified then.
     pub(crate) fn of_own(head: &[u8], path: &Path) -> Result<Succession, PublishError> {
         Succession::after(head, path, |head| Ok(Floor::trusting(head)?))
+    }
+
+    /// The successor of the head that this machine signed last. `None` if other keys have not signed that head as far
+    /// as this machine knows, so that nothing can be built on it.
+    pub(crate) fn of_whole(head: &[u8], path: &Path) -> Result<Option<Succession>, PublishError> {
+        match Succession::of_own(head, path) {
+            Ok(succession) => Ok(Some(succession)),
+            Err(PublishError::BadHead {
+                why: Reject::NotSigned(_),
+                ..
+            }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn after(
@@ -140,6 +153,7 @@ impl Succession {
             previous: Some(offer.record),
             roles: offer.chain.newest().roles().clone(),
             name: None,
+            newest: offer.chain.newest().clone(),
             earlier: Vec::new(),
             base: Base::Head(Box::new(head)),
             log,
@@ -164,19 +178,80 @@ impl Succession {
         }
     }
 
-    /// Whether `key` alone can sign the next version.
-    pub(crate) fn check_signer(&self, key: &PublicKey) -> Result<(), PublishError> {
-        if !self.roles.publishers.keys().contains(key) {
+    /// Whether these keys suffice to sign and show the next version. The timestamp of a new volume, which nobody reads
+    /// yet, can come later.
+    ///
+    /// # Errors
+    /// [`PublishError::WrongKey`] for a key without a role here; [`PublishError::TooFewKeys`],
+    /// [`PublishError::NoTimestamp`] when more keys must sign.
+    pub(crate) fn check_signers(&self, keys: &[PublicKey]) -> Result<(), PublishError> {
+        let Roles {
+            owners,
+            publishers,
+            timestamps,
+            ..
+        } = &self.roles;
+        let is_new = self.previous.is_none();
+        let has_role = |key: &PublicKey| {
+            publishers.keys().contains(key)
+                || timestamps.keys().contains(key)
+                || is_new && owners.keys().contains(key)
+        };
+        if !keys.iter().all(has_role) {
             return Err(PublishError::WrongKey {
                 volume: self.volume.to_string(),
             });
         }
-        if self.roles.publishers.needed() > 1 || !self.roles.timestamps.is_empty() {
-            return Err(PublishError::Impossible(
-                "the policy of this volume asks for more signatures than one key's",
-            ));
+        let tally = |role, threshold: &Threshold| {
+            let all = threshold.keys().iter();
+            let (signed, waiting) = all.partition(|key| keys.contains(key));
+            Tally {
+                role,
+                needed: threshold.needed(),
+                signed,
+                waiting,
+            }
+        };
+        let mut missing = vec![tally("publishers", publishers)];
+        if is_new {
+            missing.insert(0, tally("owners", owners));
         }
-        Ok(())
+        missing.retain(|tally| !tally.is_enough());
+        if !missing.is_empty() {
+            return Err(self.too_few(missing));
+        }
+        match is_new {
+            true => Ok(()),
+            false => confirming::check_keys(&self.roles, keys, self.version),
+        }
+    }
+
+    fn too_few(&self, missing: Vec<Tally>) -> PublishError {
+        PublishError::TooFewKeys {
+            version: self.version,
+            volume: self.volume.to_string(),
+            missing: Missing(missing),
+        }
+    }
+
+    /// Refuses a description of a new volume that does not fit the volume that is there.
+    pub(crate) fn check_described(&self, new: &NewVolume, path: &Path) -> Result<(), PublishError> {
+        if self.previous.is_none() || new.roles == self.roles {
+            return Ok(());
+        }
+        let named = new.roles.publishers.keys();
+        let is_single = new.roles.owners == new.roles.publishers && new.roles.timestamps.is_empty();
+        if !is_single {
+            return Err(PublishError::HasRoles {
+                path: path.to_owned(),
+            });
+        }
+        match (named.iter()).all(|key| self.roles.publishers.keys().contains(key)) {
+            true => Ok(()),
+            false => Err(PublishError::WrongKey {
+                volume: self.volume.to_string(),
+            }),
+        }
     }
 
     /// Continues from the head that this machine signed last, if the repository shows an older one: because
@@ -198,7 +273,16 @@ impl Succession {
             return Ok(self);
         };
         let signed = &signed;
-        let last = Succession::of_own(signed, path)?;
+        let Some(last) = Succession::of_whole(signed, path)? else {
+            return Ok(self);
+        };
+        if last.policy.0 < self.policy.0 && last.version > self.version {
+            return Err(PublishError::SetBack {
+                path: path.to_owned(),
+                shows: self.version.saturating_sub(1),
+                signed: last.version.saturating_sub(1),
+            });
+        }
         if last.volume != self.volume || last.version < self.version {
             return Ok(self);
         }
@@ -232,13 +316,17 @@ impl Succession {
         })
     }
 
-    /// Refuses a clock that is behind the previous version.
+    /// Refuses a clock that is behind the previous version, and a policy that has ended.
     pub(crate) fn check_clock(&self, now: u64) -> Result<(), PublishError> {
         if now < self.not_before {
             return Err(PublishError::ClockBehind {
                 now,
                 previous: self.not_before,
             });
+        }
+        let not_after = self.newest.not_after();
+        if now >= not_after {
+            return Err(PublishError::PolicyOver { not_after });
         }
         Ok(())
     }
@@ -273,7 +361,9 @@ impl Succession {
     /// Compares with what this machine signed last, and signs the next version.
     ///
     /// # Errors
-    /// As [`Succession::go_on_from`], [`Succession::check_signer`], [`Succession::check_clock`].
+    /// As [`Succession::go_on_from`], [`Succession::check_signers`], [`Succession::check_clock`];
+    /// [`PublishError::Contradiction`] if this machine has signed another record of the version, together with others
+    /// who have not signed it yet.
     pub(crate) fn sign(
         self,
         root: Handle<InodeBlock>,
@@ -281,17 +371,52 @@ impl Succession {
         signing: &Signing<'_>,
     ) -> Result<NextHead, PublishError> {
         let next = self.go_on_from(signing.memory, signing.repository)?;
-        next.check_signer(&signing.key.public())?;
+        let public: Vec<PublicKey> = signing.keys.iter().map(SecretKey::public).collect();
+        next.check_signers(&public)?;
         let start = signing.clock.now();
         next.check_clock(start)?;
         let duration = signing.valid.as_secs();
         check_validity(&next.roles, duration)?;
+        next.check_unfinished(signing)?;
         let mut request = next.propose(root, totals, start, duration);
-        let examined = request.examine(&mut Signatures::default())?;
-        request.sign(&examined, start, duration, signing.key)?;
+        for key in signing.keys {
+            let examined = request.examine(&mut Signatures::default())?;
+            if examined.may_sign(&key.public()) {
+                request.sign(&examined, start, duration, key)?;
+            }
+        }
+        let missing = request.examine(&mut Signatures::default())?.missing();
+        if !missing.is_empty() {
+            return Err(next.too_few(missing));
+        }
         let mut head = NextHead::of(&request)?;
+        let is_new = next.previous.is_none();
+        if !is_new || confirming::check_keys(&next.roles, &public, next.version).is_ok() {
+            let confirming = Confirming {
+                keys: signing.keys,
+                now: start,
+                valid: signing.valid,
+            };
+            let policy = (&next.newest, next.policy.1);
+            let until = confirming::confirm(&mut head.head, next.volume, policy, &confirming)?;
+            head.valid_until = head.valid_until.min(until);
+        } else {
+            head.waits_for_timestamp = true;
+        }
         head.leaves.extend(next.earlier);
         Ok(head)
+    }
+
+    /// Refuses to sign a version of which this machine has signed another record that is not complete yet.
+    fn check_unfinished(&self, signing: &Signing<'_>) -> Result<(), PublishError> {
+        let signed = signing.memory.version(self.volume)?;
+        match signed.is_some_and(|signed| signed >= self.version) {
+            true => Err(PublishError::Contradiction {
+                version: self.version,
+                why: Reject::Fork("two records of one version"),
+            }),
+            false => Ok(()),
+        }
     }
 }
 

@@ -184,7 +184,7 @@ impl VolumeState {
         for directory in self.directory.ancestors().take(2) {
             private::tighten(directory)?;
         }
-        for name in ["floor", "signed", "adopted", EVIDENCE, LEAVES] {
+        for name in ["floor", "signed", "adopted", "policy", EVIDENCE, LEAVES] {
             private::tighten(&self.directory.join(name))?;
         }
         self.is_prepared.store(true, Ordering::Release);
@@ -319,6 +319,22 @@ impl LockedState {
     /// [`StateError`]; then the head must not be published.
     pub fn keep_signed(&self, head: &[u8]) -> Result<(), StateError> {
         self.replace("signed", head)
+    }
+
+    /// The policy that an owner's key signed last on this machine, if one ever did.
+    ///
+    /// # Errors
+    /// [`StateError`] when the file exists and is not readable.
+    pub fn signed_policy(&self) -> Result<Option<Vec<u8>>, StateError> {
+        self.head("policy")
+    }
+
+    /// Keeps a policy that an owner's key has signed. Call this before anybody can see the signature.
+    ///
+    /// # Errors
+    /// [`StateError`]; then the signature must not be given away.
+    pub fn keep_signed_policy(&self, policy: &[u8]) -> Result<(), StateError> {
+        self.replace("policy", policy)
     }
 
     /// Keeps a signed leaf of the log. Call this before keeping the head of that log.

@@ -18,7 +18,7 @@
 //! | [`reach`] | the one walk over all blocks that a root needs, and over one path | design `README.md` |
 //! | [`change`] | the differences between two versions of a tree, for people | |
 //! | [`record`] | a frame with its claimed handle: the unit of segments and answers | |
-//! | [`key`], [`algorithm`], [`signatures`] | Ed25519, keys of unknown algorithms, counting the signatures of a role | RFC 8032 |
+//! | [`key`], [`algorithm`], [`signatures`], [`tally`] | Ed25519, keys of unknown algorithms, counting the signatures of a role | RFC 8032 |
 //! | [`statement`], [`volume_id`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
 //! | [`policy`], [`roles`], [`chain`] | which keys may sign for a volume, from its genesis on | rules 1, 2, 5 |
 //! | [`root`], [`version_name`], [`timestamp`] | which tree is current, and a fresh statement that it still is | SFSRO 3.1 |
@@ -31,6 +31,7 @@
 //! | [`sighting`], [`split_view`] | what a reader has seen, for others to compare; evidence that two were shown two logs | RFC 6962 |
 //! | [`path_proof`] | proof that a path is in a volume or is not, for a reader without a network | design `trees.md`, *Proofs* |
 //! | [`request`] | a version sent to a machine that holds the key, and the signed answer | design `publish.md`, *Publishing* |
+//! | [`proposal`] | the next policy on its way to its owners | `trees.md`, rules 1 and 4 |
 //! | [`shared`] | the log of a volume that many devices write: its formats and rules | design `share.md` |
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
@@ -53,10 +54,10 @@ pub mod volume_id;
 
 pub use history::{prefix, tiles};
 pub use published::{
-    checkpoint, earlier, evidence, floor, forks, head, judge, offer, path_proof, request, root,
-    sighting, split_view, timestamp, verdict, version_name,
+    checkpoint, earlier, evidence, floor, forks, head, judge, offer, path_proof, proposal, request,
+    root, sighting, split_view, timestamp, verdict, version_name,
 };
-pub use statement::{algorithm, chain, policy, roles, signatures};
+pub use statement::{algorithm, chain, policy, roles, signatures, tally};
 pub use tree::{array, change, inode, map};
 
 pub use error::Reject;

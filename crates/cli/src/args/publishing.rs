@@ -75,21 +75,24 @@ pub struct Publish {
     /// The repository; created if it does not exist
     #[arg(value_name = "REPO", required_unless_present = "install")]
     pub repo: Option<PathBuf>,
-    /// The publisher's key file (setting `key`)
+    /// The publisher's key file (setting `key`); repeat it where several keys must sign, or for a timestamp key
     #[arg(long, value_name = "FILE")]
-    pub key: Option<PathBuf>,
+    pub key: Vec<PathBuf>,
     /// Store the tree without signing it, and write the file for `bulla sign` to --out
     #[arg(long, requires = "out", conflicts_with_all = ["key", "dry_run", "install"])]
     pub unsigned: bool,
     /// The file to write for `bulla sign`
     #[arg(long, value_name = "RECORD", requires = "unsigned")]
     pub out: Option<PathBuf>,
-    /// The public key that will sign a new volume
+    /// The public key that will sign a new volume: its owner and publisher
     #[arg(long, value_name = "KEY", requires = "unsigned", value_parser = parse_key)]
     pub publisher: Option<PublicKey>,
-    /// Publish the version that `bulla sign` signed into FILE
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "dry_run", "valid", "name", "tag"])]
-    pub install: Option<PathBuf>,
+    /// Publish the version that `bulla sign` signed into FILE; repeat it for copies that different keys have signed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "valid", "name", "tag"])]
+    pub install: Vec<PathBuf>,
+    /// Who may sign what in a new volume.
+    #[command(flatten)]
+    pub roles: NewRoles,
     /// Where the key's passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,
@@ -133,14 +136,14 @@ impl Publish {
 
     /// The repository; with --install, the only path.
     pub fn repository(&self) -> Outcome<&Path> {
-        match (&self.repo, &self.install) {
-            (Some(repo), None) => Ok(repo),
-            (None, Some(_)) => Ok(&self.dir),
-            (Some(_), Some(_)) => Err(Failure::new(
+        match (&self.repo, self.install.is_empty()) {
+            (Some(repo), true) => Ok(repo),
+            (None, false) => Ok(&self.dir),
+            (Some(_), false) => Err(Failure::new(
                 Kind::Usage,
                 "--install takes REPO only: the tree is in the repository already",
             )),
-            (None, None) => Err(Failure::new(Kind::Usage, "DIR or REPO is missing")),
+            (None, true) => Err(Failure::new(Kind::Usage, "DIR or REPO is missing")),
         }
     }
 }
@@ -154,21 +157,72 @@ pub fn parse_key(text: &str) -> Result<PublicKey, String> {
     text.parse().map_err(|e| format!("`{text}`: {e}"))
 }
 
+/// Who may sign what in a new volume. Keys are named by public key, so that they can stay offline.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Roles of a new volume")]
+pub struct NewRoles {
+    /// The public key of an owner, who signs changes of the keys (repeatable) [default: the publisher's]
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub owner_key: Vec<PublicKey>,
+    /// How many owners must sign [default: more than half of them]
+    #[arg(long, value_name = "K", requires = "owner_key")]
+    pub owners_needed: Option<u8>,
+    /// The public key of a publisher, who signs versions (repeatable) [default: that of --key or --publisher]
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub publisher_key: Vec<PublicKey>,
+    /// How many publishers must sign [default: 1]
+    #[arg(long, value_name = "K", requires = "publisher_key")]
+    pub publishers_needed: Option<u8>,
+    /// The public key of a machine that confirms hourly that a version is the newest (repeatable) [default: none]
+    #[arg(long, value_name = "KEY", value_parser = parse_key)]
+    pub timestamp_key: Vec<PublicKey>,
+    /// How many timestamp keys must sign [default: 1]
+    #[arg(long, value_name = "K", requires = "timestamp_key")]
+    pub timestamps_needed: Option<u8>,
+    /// The longest validity of a timestamp [default: 1day]
+    #[arg(long, value_name = "D", requires = "timestamp_key", value_parser = parse_duration)]
+    pub timestamp_max: Option<Duration>,
+    /// The longest validity of a version [default: 1y; with separate roles 3months]
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub record_max: Option<Duration>,
+    /// How long the policy is valid before owners must renew it: a duration or `none` [default: none; with separate
+    /// roles 2y]
+    #[arg(long, value_name = "D", value_parser = parse_end)]
+    pub policy_valid: Option<PolicyEnd>,
+}
+
+/// How long a policy is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyEnd {
+    /// For ever.
+    Never,
+    /// For so long from now on.
+    After(Duration),
+}
+
+pub(super) fn parse_end(text: &str) -> Result<PolicyEnd, String> {
+    match text {
+        "none" => Ok(PolicyEnd::Never),
+        _ => parse_duration(text).map(PolicyEnd::After),
+    }
+}
+
 /// `bulla sign`.
 #[derive(Debug, Args)]
 pub struct Sign {
-    /// The file that `bulla publish --unsigned` wrote
+    /// The file that `bulla publish --unsigned` or another `bulla sign` wrote
     pub record: PathBuf,
     /// The file to write the signed version to
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// The publisher's key file (setting `key`)
+    /// The key file of a publisher, or of an owner of a new volume (setting `key`)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Where the key's passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,
-    /// How long the version is valid from now on [default: 7d, setting `valid`]
+    /// How long the version is valid from now on [default: 7d, setting `valid`]. Where several publishers must sign, the
+    /// request says it
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
     /// Refuse a policy that gives ROLE (owners, publishers, timestamps, log, witnesses) to other keys, or lets
@@ -181,7 +235,7 @@ pub struct Sign {
     pub accept_skipped_versions: bool,
 }
 
-fn parse_expected(text: &str) -> Result<Expected, String> {
+pub(super) fn parse_expected(text: &str) -> Result<Expected, String> {
     text.parse()
 }
 
@@ -190,9 +244,15 @@ fn parse_expected(text: &str) -> Result<Expected, String> {
 pub struct Renew {
     /// The repository to renew
     pub repo: PathBuf,
-    /// The publisher's key file, or one of a timestamp signer (setting `key`)
+    /// The publisher's key file, or one of a timestamp signer (setting `key`); repeat it where several keys must sign
     #[arg(long, value_name = "FILE")]
-    pub key: Option<PathBuf>,
+    pub key: Vec<PathBuf>,
+    /// Sign nothing; write a request to renew the newest version, for `bulla sign` on other machines, to --out
+    #[arg(long, requires = "out", conflicts_with = "key")]
+    pub unsigned: bool,
+    /// The file to write for `bulla sign`
+    #[arg(long, value_name = "RECORD", requires = "unsigned")]
+    pub out: Option<PathBuf>,
     /// Where the key's passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,

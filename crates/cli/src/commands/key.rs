@@ -90,6 +90,14 @@ pub fn path(named: Option<&PathBuf>, config: &Config) -> Outcome<PathBuf> {
     })
 }
 
+/// The key files from the flags, or the one of the setting.
+pub fn paths(named: &[PathBuf], config: &Config) -> Outcome<Vec<PathBuf>> {
+    match named {
+        [] => Ok(vec![path(None, config)?]),
+        named => Ok(named.to_vec()),
+    }
+}
+
 /// Lists keys. Directories are not searched recursively, and their other files are ignored. A key file that
 /// cannot be read is reported.
 pub fn list(args: &KeyList, config: &Config, output: &mut Output) -> Outcome<Done> {

@@ -1,6 +1,8 @@
 //! One module per command, and the dispatch to them.
 
-use crate::args::{Cli, Command, ConfigCommand, ForkCommand, KeyCommand, OrdererCommand};
+use crate::args::{
+    Cli, Command, ConfigCommand, ForkCommand, KeyCommand, OrdererCommand, PolicyCommand,
+};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Done, Output};
@@ -19,6 +21,7 @@ mod ls;
 mod manual;
 mod mount;
 mod orderer;
+mod policy;
 mod prefetch;
 mod protect;
 mod prove;
@@ -44,6 +47,12 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Publish(args) => publish::run(args, global, config, output),
         Command::Sign(args) => sign::sign(args, global, config, output),
         Command::Renew(args) => renew::run(args, global, config, output),
+        Command::Policy(PolicyCommand::Show(args)) => policy::show(args, output),
+        Command::Policy(PolicyCommand::New(args)) => policy::new(args, output),
+        Command::Policy(PolicyCommand::Sign(args)) => policy::sign(args, global, config, output),
+        Command::Policy(PolicyCommand::Install(args)) => {
+            policy::install(args, global, config, output)
+        }
         Command::Fork(ForkCommand::Show(args)) => fork::show(args, config, output),
         Command::Fork(ForkCommand::Settle(args)) => fork::settle(args, global, config, output),
         Command::Log(args) => log::log(args, config, output),

@@ -21,21 +21,22 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::{changes, session, text, units};
+use crate::{changes, roles, session, text, units};
 
 /// Publishes.
 pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
-    if let Some(file) = &args.install {
-        return sign::install(args, file, config, output);
+    if !args.install.is_empty() {
+        return sign::install(args, global, config, output);
     }
-    let options = Arc::new(options(args, config)?);
-    let key = match args.unsigned {
-        true => None,
-        false => {
-            let path = key::path(args.key.as_ref(), config)?;
-            Some(key::load(&path, &args.passphrase, global.no_input)?)
-        }
+    let files = match args.unsigned {
+        true => Vec::new(),
+        false => key::paths(&args.key, config)?,
     };
+    let mut options = options(args, config)?;
+    let own = files.first().map(|file| key::public(file)).transpose()?;
+    options.new_volume = roles::of_new_volume(args, own, options.valid, options.clock.now())?;
+    let options = Arc::new(options);
+    let keys = key::load_all(&files, &args.passphrase, global.no_input)?;
     let bar = Progress::start(output, "publishing");
     let watch = Watch {
         bar: bar.clone(),
@@ -45,15 +46,14 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     // Ctrl-C stops at the next file; the repository keeps its last version.
     session::on_interrupt(move || stop.cancel.store(true, Ordering::Relaxed))?;
     let (tree, repo) = (input(args)?, args.repository()?);
-    let published = match &key {
-        Some(key) => {
-            let published = pipeline::publish(tree, repo, key, &options, &watch);
-            published.map(|published| (published, None))
-        }
-        None => pipeline::publish_unsigned(tree, repo, args.publisher, &options, &watch),
+    let published = match args.unsigned {
+        false => pipeline::publish_with(tree, repo, &keys, &options, &watch)
+            .map(|published| (published, None)),
+        true => pipeline::publish_unsigned(tree, repo, &options, &watch),
     };
     bar.end();
     let (published, request) = published?;
+    super::policy::warn_of_end(repo, output);
     tell(&published, request.as_ref(), args, output)
 }
 
@@ -173,6 +173,7 @@ pub fn result_fields(published: &Published, how: How) -> Map<String, Value> {
         "new_bytes": published.new_bytes,
         "skipped": published.skipped_count,
         "dry_run": how.dry_run,
+        "waits_for_timestamp": published.waits_for_timestamp,
     }));
     if let Some(hash) = &published.record_hash {
         record.insert("record".to_owned(), write(Noun::Record, hash).into());
@@ -236,14 +237,21 @@ pub fn print(published: &Published, how: How, output: &mut Output) -> Outcome<()
              that they need to verify the volume.",
         );
     }
+    if published.waits_for_timestamp {
+        output.note(CONFIRM_FIRST);
+    }
     Ok(())
 }
+
+/// What is left to do for a new volume with timestamp keys.
+pub const CONFIRM_FIRST: &str = "Nobody can read the volume before its first timestamp: `bulla renew REPO --key \
+    TIMESTAMPKEY`, on the machine that will do so every hour.";
 
 /// The end of the previous validity, if it is later than the new one. For an unsigned version the signer sets
 /// the validity.
 fn shortened(published: &Published, how: How) -> Option<u64> {
     let until = published.previous_until.filter(|_| !how.unsigned)?;
-    (until > published.valid_until).then_some(until)
+    (until > published.record_until).then_some(until)
 }
 
 /// Passes the observer's calls to the progress bar.

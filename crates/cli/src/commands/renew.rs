@@ -1,7 +1,10 @@
 //! `bulla renew REPO --key FILE`: extends the validity of the newest version.
 
+use std::path::Path;
+
 use publish::pipeline::PublishOptions;
 use publish::renewal::{self, What};
+use publish::signing;
 use serde_json::json;
 use trust::text::{Noun, write};
 
@@ -10,7 +13,7 @@ use crate::args::{Global, Renew};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
-use crate::units;
+use crate::{text, units};
 
 /// Renews.
 pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -18,14 +21,17 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         Some(valid) => valid,
         None => config.duration("valid")?,
     };
-    let path = key::path(args.key.as_ref(), config)?;
-    let key = key::load(&path, &args.passphrase, global.no_input)?;
     let options = PublishOptions {
         valid,
         state_dir: config.path("state-dir"),
         ..PublishOptions::default()
     };
-    let renewed = renewal::renew(&args.repo, &key, &options)?;
+    if let Some(out) = &args.out {
+        return request(args, out, &options, output);
+    }
+    let files = key::paths(&args.key, config)?;
+    let keys = key::load_all(&files, &args.passphrase, global.no_input)?;
+    let renewed = renewal::renew_with(&args.repo, &keys, &options)?;
     let what = match renewed.what {
         What::Record => "record",
         What::Timestamp => "timestamp",
@@ -38,6 +44,7 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         output.line(&format!("record   {record}"))?;
         output.line(&format!("valid to {until}"))?;
     }
+    super::policy::warn_of_end(&args.repo, output);
     Ok(Done::ok(fields(json!({
         "volume": renewed.volume.to_string(),
         "version": renewed.version,
@@ -45,4 +52,36 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         "renewed": what,
         "valid_until": until,
     }))))
+}
+
+/// Writes the request for publishers on other machines.
+fn request(
+    args: &Renew,
+    out: &Path,
+    options: &PublishOptions,
+    output: &mut Output,
+) -> Outcome<Done> {
+    let (request, previous) = renewal::propose(&args.repo, options)?;
+    let bytes = signing::write(out, &request)?;
+    let received = signing::read(out)?;
+    let examined = &received.examined;
+    if !output.json() {
+        output.line(&format!("volume   {}", examined.volume))?;
+        output.line(&format!(
+            "version  {} (the tree of version {})",
+            examined.record.version, previous.version
+        ))?;
+        let size = units::size(bytes);
+        output.line(&format!("request  {} ({size})", out.display()))?;
+        output.note(
+            "Run `bulla sign` on this file where the keys are, then `bulla publish --install` with what `sign` writes.",
+        );
+    }
+    let mut fields = fields(json!({
+        "volume": examined.volume.to_string(),
+        "version": examined.record.version,
+        "renewed": "request",
+    }));
+    text::put_name(&mut fields, "request", out.as_os_str().as_encoded_bytes());
+    Ok(Done::ok(fields))
 }

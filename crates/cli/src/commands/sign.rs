@@ -10,7 +10,7 @@ use publish::signing::{self, Received};
 use serde_json::{Map, Value, json};
 use trust::key::PublicKey;
 use trust::policy::Roles;
-use trust::request::{Examined, Request};
+use trust::request::Request;
 use trust::root::RootRecord;
 use trust::text::{Noun, write};
 
@@ -36,6 +36,7 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
     };
     let received = signing::read(&args.record)?;
     let examined = &received.examined;
+    check_validity(args, &received)?;
     consent(
         args,
         global,
@@ -50,7 +51,11 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
     let record = write(Noun::Record, &signed.record_hash);
     let until = units::time(signed.valid_until);
     if !output.json() {
-        let word = if signed.again { " (signed before)" } else { "" };
+        let word = match (signed.signs_record, signed.again) {
+            (false, _) => " (not signed: this key signed the policy)",
+            (true, true) => " (signed before)",
+            (true, false) => "",
+        };
         output.line(&format!("record   {record}{word}"))?;
         output.line(&format!("valid to {until}"))?;
         output.line(&format!(
@@ -58,6 +63,9 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
             args.out.display(),
             units::size(bytes)
         ))?;
+        for tally in &signed.missing {
+            output.note(&format!("More keys must sign. {tally}"));
+        }
     }
     let mut fields = fields(json!({
         "volume": examined.volume.to_string(),
@@ -73,9 +81,27 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
         "valid_until": until,
         "roles": roles::fields(&examined.roles),
         "again": signed.again,
+        "signs_version": signed.signs_record,
+        "missing": roles::missing(&signed.missing),
     }));
     text::put_name(&mut fields, "file", args.out.as_os_str().as_encoded_bytes());
     Ok(Done::ok(fields))
+}
+
+/// Refuses `--valid` where the request says how long the version is valid: the signer would believe that it counts.
+fn check_validity(args: &Sign, received: &Received) -> Outcome<()> {
+    let examined = &received.examined;
+    let asked = examined.record.duration;
+    let is_other = |valid: &std::time::Duration| valid.as_secs() != asked;
+    if examined.sets_validity() || !args.valid.as_ref().is_some_and(is_other) {
+        return Ok(());
+    }
+    let asked = units::span(std::time::Duration::from_secs(asked));
+    let error = format!("nothing was signed: the request asks for a validity of {asked}");
+    Err(Failure::new(Kind::Usage, error).with_hint(
+        "several keys sign this request, and must sign the same: leave out --valid, or ask for another request \
+         (`bulla publish --unsigned --valid D`)",
+    ))
 }
 
 /// Shows the request, and requires that the user wants to sign it.
@@ -96,7 +122,7 @@ fn consent(
     // A policy is asked about once, when this machine signs under it for the first time.
     let asks_about_roles = !is_expected && !signing::is_known_policy(received, options)?;
     let asks = asks_about_roles || !global.yes;
-    let lines = describe(&received.request, examined).into_iter();
+    let lines = describe(received, &own).into_iter();
     for (name, value) in lines.chain(roles::lines(&examined.roles, &own)) {
         let line = format!("{name:<10} {value}");
         // On stderr, because stdout is for the result. The roles are shown even with -q.
@@ -112,7 +138,8 @@ fn consent(
 }
 
 /// The lines that the signer should check.
-fn describe(request: &Request, examined: &Examined) -> Vec<(&'static str, String)> {
+fn describe(received: &Received, own: &PublicKey) -> Vec<(&'static str, String)> {
+    let examined = &received.examined;
     let record = &examined.record;
     let mut lines = vec![
         (
@@ -143,12 +170,27 @@ fn describe(request: &Request, examined: &Examined) -> Vec<(&'static str, String
             lines.push(("", span(previous)));
         }
     }
-    if let Some(name) = request.record.statement().version_name() {
+    if let Some(name) = received.request.record.statement().version_name() {
         lines.push(("tag", name.to_string()));
     }
     lines.push(("asked", span(record)));
-    for key in request.signers(examined) {
-        lines.push(("signed", format!("already, by {key}")));
+    for tally in examined.owners.iter().chain([&examined.publishers]) {
+        for key in &tally.signed {
+            lines.push(("signed", format!("already by {key} ({})", tally.role)));
+        }
+    }
+    let is_owner = (examined.owners.as_ref()).is_some_and(|owners| owners.has(own));
+    let what = match (examined.publishers.has(own), is_owner) {
+        (true, true) => "the version, and the policy of the new volume",
+        (true, false) => "the version",
+        (false, _) => "the policy of the new volume, and no version",
+    };
+    lines.push(("signs", format!("this key signs {what}")));
+    if examined.owners.is_some() {
+        lines.push((
+            "policy",
+            format!("valid to {}", roles::end(examined.not_after)),
+        ));
     }
     lines
 }
@@ -184,10 +226,12 @@ fn confirm_roles(global: &Global) -> Outcome<()> {
     ask(global, Kind::UnknownRoles, question)
 }
 
-fn ask(global: &Global, kind: Kind, question: &str) -> Outcome<()> {
+/// Asks a question of which the answer must be yes.
+pub fn ask(global: &Global, kind: Kind, question: &str) -> Outcome<()> {
     let refused = |why: &str| Failure::new(kind, format!("nothing was signed: {why}"));
     if global.no_input || !std::io::stdin().is_terminal() {
         return Err(refused(match kind {
+            Kind::UnknownChange => "it changes more than was named, and nobody can be asked",
             Kind::UnknownRoles => "its policy has keys of others, and nobody can be asked",
             _ => "it cannot be confirmed without a terminal",
         }));
@@ -225,12 +269,20 @@ pub fn requested(
 }
 
 /// Publishes a version that was signed on another machine.
-pub fn install(args: &Publish, file: &Path, config: &Config, output: &mut Output) -> Outcome<Done> {
+pub fn install(
+    args: &Publish,
+    global: &Global,
+    config: &Config,
+    output: &mut Output,
+) -> Outcome<Done> {
     let options = PublishOptions {
+        valid: config.duration("valid")?,
         state_dir: config.path("state-dir"),
         ..PublishOptions::default()
     };
-    let installed = signing::install(file, args.repository()?, &options)?;
+    let keys = key::load_all(&args.key, &args.passphrase, global.no_input)?;
+    let installed = signing::install(&args.install, args.repository()?, &keys, &options)?;
+    super::policy::warn_of_end(args.repository()?, output);
     let record = write(Noun::Record, &installed.record_hash);
     let until = units::time(installed.valid_until);
     if !output.json() {
@@ -243,6 +295,9 @@ pub fn install(args: &Publish, file: &Path, config: &Config, output: &mut Output
         output.line(&format!("version  {}{word}", installed.version))?;
         output.line(&format!("record   {record}"))?;
         output.line(&format!("valid to {until}"))?;
+        if installed.waits_for_timestamp {
+            output.note(super::publish::CONFIRM_FIRST);
+        }
     }
     Ok(Done::ok(fields(json!({
         "volume": installed.volume.to_string(),
@@ -250,5 +305,6 @@ pub fn install(args: &Publish, file: &Path, config: &Config, output: &mut Output
         "record": record,
         "valid_until": until,
         "again": installed.again,
+        "waits_for_timestamp": installed.waits_for_timestamp,
     }))))
 }

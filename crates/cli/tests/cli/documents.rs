@@ -220,6 +220,11 @@ fn the_command_lines_about_history_and_proofs_run() {
 }
 
 #[test]
+fn the_command_lines_about_keys_over_the_years_run() {
+    run("docs/operations/keys-over-the-years.md", 14);
+}
+
+#[test]
 fn the_command_lines_about_forks_run() {
     run("docs/operations/forks.md", 3);
 }

@@ -238,6 +238,45 @@ fn what_the_units_start_runs() {
     assert_eq!(read.ends(0).out, "hello\n");
 }
 
+/// The unit that confirms a volume with a timestamp key.
+#[test]
+fn unit_of_a_timestamp_key_makes_a_new_volume_readable() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("etc/keys")).unwrap();
+    fs::create_dir_all(home.path("var/bulla-publish")).unwrap();
+    fs::create_dir(home.path("tree")).unwrap();
+    fs::write(home.path("tree/a"), b"hello\n").unwrap();
+    for name in ["key", "etc/keys/docs.timestamp.key"] {
+        let new = ["key", "new", "--out", name, "--no-passphrase"];
+        home.run(&new).ends(0);
+    }
+    let shown = ["--json", "key", "show", "etc/keys/docs.timestamp.key"];
+    let key = home.run(&shown).ends(0).field("key");
+    let publish = [
+        "--json",
+        "publish",
+        "tree",
+        "var/bulla-publish/docs",
+        "--key",
+        "key",
+    ];
+    let stamped = ["--timestamp-key", key.as_str().unwrap()];
+    let made = home.run(&[&publish[..], &stamped].concat()).ends(0);
+    let volume = made.field("volume").as_str().unwrap().to_owned();
+    let source = home.source(&volume, "var/bulla-publish/docs");
+    home.run(&["cat", &source, "a"]).ends(20);
+    let _units = units(&home);
+    fs::write(home.path("config.toml"), "").unwrap();
+    let variables = HashMap::from([("CONFIRM_OPTIONS", "--json".to_owned())]);
+    let unit = home.path("units/bulla-confirm@docs.service");
+    for _ in 0..2 {
+        let mut command = command_of(&unit, &home, &variables);
+        let confirmed = Ran::of(command.output().unwrap()).ends(0);
+        assert_eq!(confirmed.field("renewed"), "timestamp");
+        assert_eq!(home.run(&["cat", &source, "a"]).ends(0).out, "hello\n");
+    }
+}
+
 /// The unit of the server of shared volumes, with the socket that its `Requires=` names.
 #[test]
 fn unit_of_an_orderer_serves_its_volumes() {

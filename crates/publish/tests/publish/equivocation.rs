@@ -180,7 +180,7 @@ fn installing_a_contradiction_of_what_this_machine_signed_is_refused() {
         state_dir: None,
         ..PublishOptions::default()
     };
-    let unsigned = publish_unsigned(&tree, &copy, None, &elsewhere, &Silent);
+    let unsigned = publish_unsigned(&tree, &copy, &elsewhere, &Silent);
     let request = unsigned.unwrap().1.unwrap();
     signing::write(&world.path("request"), &request).unwrap();
     let received = signing::read(&world.path("request")).unwrap();
@@ -188,7 +188,7 @@ fn installing_a_contradiction_of_what_this_machine_signed_is_refused() {
     signing::write(&world.path("signed"), &signed.request).unwrap();
     // This one signs its own.
     assert_eq!(world.renew("repo", "state").unwrap().version, 2);
-    let refused = signing::install(&world.path("signed"), &copy, &world.options("state"));
+    let refused = signing::install(&[world.path("signed")], &copy, &[], &world.options("state"));
     assert!(
         matches!(
             refused,
@@ -209,7 +209,7 @@ fn link_in_place_of_a_temporary_file_is_not_followed() {
     let world = World::new();
     let (tree, repo) = (world.path("tree"), world.path("repo"));
     let options = world.options("state");
-    let unsigned = publish_unsigned(&tree, &repo, None, &options, &Silent);
+    let unsigned = publish_unsigned(&tree, &repo, &options, &Silent);
     let request = unsigned.unwrap().1.unwrap();
     std::fs::write(world.path("private"), "private").unwrap();
     std::os::unix::fs::symlink(world.path("private"), world.path("request.tmp")).unwrap();

@@ -10,6 +10,7 @@ pub mod head;
 pub mod judge;
 pub mod offer;
 pub mod path_proof;
+pub mod proposal;
 mod reduced;
 pub mod request;
 pub mod root;

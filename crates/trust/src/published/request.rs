@@ -2,6 +2,9 @@
 //! and back. A small file, unsigned on the way there and signed on the way back (docs/formats/statements.md,
 //! *Request*).
 //!
+//! Several keys may have to sign: the owners of a new volume its genesis policy, the publishers the record. They
+//! sign one after another, or each a copy, and the copies are merged ([`Request::merge`]).
+//!
 //! It contains everything that the signer needs to see what is being signed, and everything that the other
 //! machine needs to make a head from it. Neither machine trusts it: [`Request::examine`] checks everything
 //! but the signatures that are still missing, and before installing it the whole head is judged as a reader
@@ -16,11 +19,12 @@ use crate::history::{Frontier, LogPoint};
 use crate::key::{PublicKey, SecretKey};
 use crate::published::floor::Floor;
 use crate::published::head::{Head, MAX_HEAD_BYTES, first_log};
-use crate::published::judge::{Freshness, Terms};
+use crate::published::judge::{Freshness, Offer, Terms};
 use crate::published::root::RootRecord;
 use crate::statement::chain::Chain;
 use crate::statement::policy::{Policy, Roles};
 use crate::statement::signatures::Signatures;
+use crate::statement::tally::Tally;
 use crate::statement::{MAX_SIGNED_BYTES, Signed, VolumeId};
 
 /// Largest request, bytes.
@@ -29,6 +33,9 @@ pub const MAX_REQUEST_BYTES: usize = MAX_HEAD_BYTES + MAX_SIGNED_BYTES + 64;
 const MAGIC: &[u8; 8] = b"bullareq";
 const FORMAT: u16 = 0;
 const WHAT: &str = "signing request";
+/// The roles in tallies.
+const OWNERS: &str = "owners";
+const PUBLISHERS: &str = "publishers";
 
 /// The version that the new one builds on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +55,7 @@ pub struct Request {
     pub record: Signed,
 }
 
-/// A request whose parts fit together. The signatures on the record are not checked.
+/// A request whose parts fit together, with the signatures that it has, verified. Some may still be missing.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Examined {
@@ -62,6 +69,12 @@ pub struct Examined {
     pub previous: Option<(RootRecord, [u8; 32])>,
     /// The keys that may sign, by the newest policy.
     pub roles: Roles,
+    /// The end of the newest policy, unix seconds.
+    pub not_after: u64,
+    /// Which owners have signed the genesis policy; `None` for a later version, which owners do not sign.
+    pub owners: Option<Tally>,
+    /// Which publishers have signed the record.
+    pub publishers: Tally,
     frontier: Frontier,
 }
 
@@ -127,15 +140,15 @@ impl Request {
         Ok(Request { base, record })
     }
 
-    /// Checks that the record is the next version after its base, and that the base is signed. (A genesis
-    /// policy may be unsigned: the same person may sign it now.)
+    /// Checks that the record is the next version after its base, and that the base is signed. The record, and the
+    /// genesis policy of a new volume, may still lack signatures; those that they have must be good.
     ///
     /// # Errors
     /// The rule that is broken: [`Reject::NotSigned`], [`Reject::Malformed`], [`Reject::BadHistory`],
     /// [`Reject::Revoked`].
     pub fn examine(&self, signatures: &mut Signatures) -> Result<Examined, Reject> {
         let examined = match &self.base {
-            Base::Genesis(genesis) => self.first_version(genesis)?,
+            Base::Genesis(genesis) => self.first_version(genesis, signatures)?,
             Base::Head(head) => self.later_version(head, signatures)?,
         };
         let expected = examined
@@ -160,7 +173,11 @@ impl Request {
         Ok(examined)
     }
 
-    fn first_version(&self, genesis: &Signed) -> Result<Examined, Reject> {
+    fn first_version(
+        &self,
+        genesis: &Signed,
+        signatures: &mut Signatures,
+    ) -> Result<Examined, Reject> {
         let volume = VolumeId::from_bytes(genesis.hash());
         let Policy::Genesis(policy) = genesis.statement().read(VolumeId::UNBORN)? else {
             return Err(bad("the first policy is not a genesis policy"));
@@ -173,30 +190,16 @@ impl Request {
             name: policy.name,
             record,
             previous: None,
+            owners: Some(signatures.tally(genesis, &policy.roles.owners, OWNERS)?),
+            publishers: signatures.tally(&self.record, &policy.roles.publishers, PUBLISHERS)?,
+            not_after: policy.not_after,
             roles: policy.roles,
             frontier,
         })
     }
 
     fn later_version(&self, head: &Head, signatures: &mut Signatures) -> Result<Examined, Reject> {
-        let genesis = head.policies.first().ok_or(bad("no policy"))?;
-        let volume = VolumeId::from_bytes(genesis.hash());
-        let claimed: RootRecord = head.record.statement().read(volume)?;
-        // Judged without regard to time, because an expired version needs a successor most.
-        let terms = Terms {
-            freshness: Freshness::Pinned {
-                version: claimed.version,
-                record_hash: head.record.hash(),
-            },
-            ..Terms::strict(claimed.start)
-        };
-        // A head carries only its newest policies. Before the caller signs, it compares them with those under which
-        // it signed before, and shows their roles.
-        let known = match head.begins() {
-            0 | 1 => Floor::new(volume),
-            _ => Floor::trusting(head)?,
-        };
-        let offer = known.judge(head, &terms, signatures)?;
+        let (volume, offer) = judged_base(head, signatures)?;
         let record: RootRecord = self.record.statement().read(volume)?;
         let (log, frontier) = head.next_log(volume)?;
         let newest = offer.chain.newest();
@@ -205,6 +208,9 @@ impl Request {
             volume,
             name: offer.chain.genesis().name.clone(),
             record,
+            owners: None,
+            publishers: signatures.tally(&self.record, &newest.roles().publishers, PUBLISHERS)?,
+            not_after: newest.not_after(),
             roles: newest.roles().clone(),
             previous: Some((offer.record, offer.record_hash)),
             frontier,
@@ -227,11 +233,13 @@ impl Request {
         }
     }
 
-    /// Signs with `key` the parts that it may sign. The first signer sets the validity: from `start` for
-    /// `duration` seconds. Later signers leave the record unchanged.
+    /// Signs with `key` the parts that it may sign: an owner the genesis policy of a new volume, a publisher the
+    /// record. Where one publisher suffices, the first one sets the validity: from `start` for `duration` seconds.
+    /// Where several must sign, they sign the validity that the request asks for: otherwise each would sign another
+    /// record.
     ///
     /// # Errors
-    /// [`Reject::NotSigned`] for a key that is not one of the publishers; the request is unchanged then.
+    /// [`Reject::NotSigned`] for a key that may sign neither; the request is unchanged then.
     pub fn sign(
         &mut self,
         examined: &Examined,
@@ -240,35 +248,70 @@ impl Request {
         key: &SecretKey,
     ) -> Result<(), Reject> {
         let public = key.public();
+        let Roles {
+            owners, publishers, ..
+        } = &examined.roles;
+        let signs_record = examined.publishers.has(&public);
         // Before anything is signed: a refusal leaves no signature behind.
-        if !examined.roles.publishers.keys().contains(&public) {
-            return Err(Reject::NotSigned("the key is not one of the publishers"));
+        if !signs_record && !examined.signs_genesis(&public) {
+            return Err(Reject::NotSigned(
+                "the key is neither a publisher's nor an owner's of a new volume",
+            ));
         }
         if let Base::Genesis(genesis) = &mut self.base
-            && examined.roles.owners.keys().contains(&public)
+            && examined.signs_genesis(&public)
         {
+            *genesis = genesis.reduced_to(&[owners]);
             genesis.add(key);
         }
-        if self.record.signatures().is_empty() {
-            let record = RootRecord {
-                start,
-                duration,
-                ..examined.record.clone()
-            };
-            let name = self.record.statement().version_name();
-            let statement = record.named_statement(examined.volume, name.as_ref());
-            self.record = statement.sign(&[]);
+        if signs_record {
+            if examined.sets_validity() {
+                let record = RootRecord {
+                    start,
+                    duration,
+                    ..examined.record.clone()
+                };
+                let name = self.record.statement().version_name();
+                let statement = record.named_statement(examined.volume, name.as_ref());
+                self.record = statement.sign(&[]);
+            }
+            self.record = self.record.reduced_to(&[publishers]);
+            self.record.add(key);
         }
-        self.record.add(key);
         Ok(())
     }
 
-    /// The publishers that have signed the record.
-    pub fn signers(&self, examined: &Examined) -> Vec<PublicKey> {
-        let keys = examined.roles.publishers.keys().iter();
-        keys.filter(|key| self.record.by(key).is_some())
-            .copied()
-            .collect()
+    /// Takes over the signatures of another copy of the same request, which was examined as `theirs`.
+    ///
+    /// # Errors
+    /// [`Reject::WrongVolume`]; [`Reject::Malformed`] for a request of another version;
+    /// [`Reject::Fork`] when both have a record that a publisher signed, and these differ.
+    pub fn merge(
+        &mut self,
+        examined: &Examined,
+        other: &Request,
+        theirs: &Examined,
+    ) -> Result<(), Reject> {
+        if examined.volume != theirs.volume {
+            return Err(Reject::WrongVolume);
+        }
+        match (&mut self.base, &other.base) {
+            (Base::Genesis(own), Base::Genesis(their)) => own.merge(their),
+            (Base::Head(own), Base::Head(their)) if own == their => {}
+            _ => return Err(bad("a copy that builds on another version")),
+        }
+        let (own, their) = (&examined.record, &theirs.record);
+        if (own.version, own.root, own.log) != (their.version, their.root, their.log) {
+            return Err(bad("a copy with another version or another tree"));
+        }
+        if self.record.hash() == other.record.hash() {
+            self.record.merge(&other.record);
+        } else if examined.publishers.signed.is_empty() {
+            self.record = other.record.clone();
+        } else if !theirs.publishers.signed.is_empty() {
+            return Err(Reject::Fork("two signed records of one version"));
+        }
+        Ok(())
     }
 
     /// The leaves that the version adds to the log: epoch, index, bytes of the signed statement.
@@ -283,6 +326,27 @@ impl Request {
 }
 
 impl Examined {
+    /// Whether an owner's key can sign the genesis policy.
+    fn signs_genesis(&self, key: &PublicKey) -> bool {
+        self.owners.as_ref().is_some_and(|owners| owners.has(key))
+    }
+
+    /// Whether this key can sign a part of the request.
+    pub fn may_sign(&self, key: &PublicKey) -> bool {
+        self.publishers.has(key) || self.signs_genesis(key)
+    }
+
+    /// Whether the publisher who signs next sets the validity of the record.
+    pub fn sets_validity(&self) -> bool {
+        self.publishers.needed == 1 && self.publishers.signed.is_empty()
+    }
+
+    /// The roles of which more keys must sign. Empty when the request is signed.
+    pub fn missing(&self) -> Vec<Tally> {
+        let all = self.owners.iter().chain([&self.publishers]);
+        all.filter(|tally| !tally.is_enough()).cloned().collect()
+    }
+
     /// Whether the record can follow `last`, a head that this signer has signed before.
     ///
     /// # Errors
@@ -319,7 +383,11 @@ impl Examined {
 
     fn continues_policies(&self, head: &Head, last: &Head) -> Result<(), Reject> {
         let mut signatures = Signatures::default();
-        let known = Chain::kept(self.volume, &last.policies, &mut signatures)?;
+        let known = match (last.policies.as_slice(), head.policies.first()) {
+            // The signer may have kept the genesis before the other owners signed it. The volume id names it.
+            ([_], Some(genesis)) => Chain::begin(self.volume, genesis, &mut signatures)?,
+            _ => Chain::kept(self.volume, &last.policies, &mut signatures)?,
+        };
         match Chain::shown(self.volume, &head.policies, Some(&known), &mut signatures) {
             Ok(shown) if shown.begins_with(&known) => Ok(()),
             Err(Reject::PoliciesMissing { .. }) => Err(Reject::Unproved),
@@ -328,6 +396,34 @@ impl Examined {
             )),
         }
     }
+}
+
+/// The head that something to be signed builds on. Judged without regard to time, because an expired version needs a
+/// successor most.
+///
+/// # Errors
+/// Those of [`Floor::judge`].
+pub(crate) fn judged_base(
+    head: &Head,
+    signatures: &mut Signatures,
+) -> Result<(VolumeId, Offer), Reject> {
+    let volume = head.volume()?;
+    let claimed: RootRecord = head.record.statement().read(volume)?;
+    let terms = Terms {
+        freshness: Freshness::Pinned {
+            version: claimed.version,
+            record_hash: head.record.hash(),
+        },
+        ..Terms::strict(claimed.start)
+    };
+    // A head carries only its newest policies. Before the caller signs, it compares them with those under which
+    // it signed before, and shows their roles.
+    let known = match head.begins() {
+        0 | 1 => Floor::new(volume),
+        _ => Floor::trusting(head)?,
+    };
+    let offer = known.judge(head, &terms, signatures)?;
+    Ok((volume, offer))
 }
 
 fn check_policy(

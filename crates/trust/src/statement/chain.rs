@@ -9,7 +9,7 @@
 
 use crate::error::Reject;
 use crate::handle::Hasher;
-use crate::statement::policy::{Genesis, Policy};
+use crate::statement::policy::{Genesis, Policy, Successor};
 use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 
@@ -207,7 +207,26 @@ impl Chain {
     /// Those of [`Chain::verify`]; the chain is unchanged then.
     pub fn extend(&mut self, signed: &Signed, signatures: &mut Signatures) -> Result<(), Reject> {
         let policy: Policy = signed.statement().read(self.volume)?;
-        let Policy::Successor(successor) = &policy else {
+        let successor = self.check_next(&policy)?;
+        let newest = self.newest();
+        signatures.require(signed, &newest.roles().owners, "policy, by the old owners")?;
+        signatures.require(signed, &successor.roles.owners, "policy, by the new owners")?;
+        let owners = [&newest.roles().owners, &successor.roles.owners];
+        let owned = signed.reduced_to(&owners);
+        self.push(Link {
+            hash: signed.hash(),
+            policy,
+            signed: owned,
+        });
+        Ok(())
+    }
+
+    /// Rules 1 and 5 but for the signatures: whether `policy` is the next one after these.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`].
+    pub fn check_next<'a>(&self, policy: &'a Policy) -> Result<&'a Successor, Reject> {
+        let Policy::Successor(successor) = policy else {
             return Err(bad("a second genesis policy"));
         };
         let newest = self.newest();
@@ -227,16 +246,7 @@ impl Chain {
         if !matches!(epochs, Some(0 | 1)) {
             return Err(bad("log epochs do not count up by at most one"));
         }
-        signatures.require(signed, &newest.roles().owners, "policy, by the old owners")?;
-        signatures.require(signed, &successor.roles.owners, "policy, by the new owners")?;
-        let owners = [&newest.roles().owners, &successor.roles.owners];
-        let owned = signed.reduced_to(&owners);
-        self.push(Link {
-            hash: signed.hash(),
-            policy,
-            signed: owned,
-        });
-        Ok(())
+        Ok(successor)
     }
 
     fn push(&mut self, link: Link) {

@@ -18,6 +18,7 @@ pub mod policy;
 pub mod roles;
 pub mod shared_roles;
 pub mod signatures;
+pub mod tally;
 
 use bytes::Bytes;
 
@@ -415,6 +416,17 @@ impl Signed {
             key: *public.as_bytes(),
             signature,
         });
+        self.signatures.sort_by_key(|s| s.key);
+    }
+
+    /// Takes over the signatures of keys that have not signed here from another copy of the same statement. Nothing
+    /// is verified.
+    pub(crate) fn merge(&mut self, other: &Signed) {
+        for signature in &other.signatures {
+            if !self.signatures.iter().any(|s| s.key == signature.key) {
+                self.signatures.push(signature.clone());
+            }
+        }
         self.signatures.sort_by_key(|s| s.key);
     }
 

@@ -9,6 +9,7 @@ use crate::error::Reject;
 use crate::key::{PublicKey, SIGNATURE_BYTES};
 use crate::statement::Signed;
 use crate::statement::roles::Threshold;
+use crate::statement::tally::Tally;
 
 /// Number of verified signatures in the cache by default (about 100 bytes each).
 pub const DEFAULT_CAPACITY: usize = 4096;
@@ -91,21 +92,41 @@ impl Signatures {
         role: &Threshold,
         whose: &'static str,
     ) -> Result<(), Reject> {
+        let tally = self.tally(signed, role, whose)?;
+        if !tally.is_enough() {
+            return Err(role.too_few(whose));
+        }
+        Ok(())
+    }
+
+    /// Which of `role`'s keys signed. Signatures by others are passed over.
+    ///
+    /// # Errors
+    /// [`Reject::NotSigned`] naming `whose` for a bad signature that claims a key of the role.
+    pub fn tally(
+        &mut self,
+        signed: &Signed,
+        role: &Threshold,
+        whose: &'static str,
+    ) -> Result<Tally, Reject> {
         let message = signed.statement().signed_message();
-        let mut good = 0usize;
+        let mut tally = Tally {
+            role: whose,
+            needed: role.needed(),
+            signed: Vec::new(),
+            waiting: Vec::new(),
+        };
         for key in role.keys() {
             let Some(entry) = signed.by(key) else {
+                tally.waiting.push(*key);
                 continue;
             };
             if !self.made(&message, key, &entry.signature) {
                 return Err(Reject::NotSigned(whose));
             }
-            good = good.saturating_add(1);
+            tally.signed.push(*key);
         }
-        if good < usize::from(role.needed()) {
-            return Err(role.too_few(whose));
-        }
-        Ok(())
+        Ok(tally)
     }
 }
 

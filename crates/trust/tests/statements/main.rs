@@ -16,6 +16,7 @@ mod honest;
 mod long_chains;
 mod path_proofs;
 mod policy_attacks;
+mod proposals;
 mod request_attacks;
 mod rotation_attacks;
 mod sightings;

@@ -3,6 +3,7 @@
 use trust::checkpoint;
 use trust::history::{Frontier, leaf_hash};
 use trust::key::{PublicKey, SecretKey};
+use trust::proposal::Proposal;
 use trust::request::{Base, Request};
 use trust::signatures::Signatures;
 use trust::tiles::Edge;
@@ -182,6 +183,12 @@ fn format_document_contains_the_bytes() {
         record: sign(&second, &[2]),
     };
     lines.add("later.blake3", &hex(&blake(&later.encode().unwrap())));
+    let proposal = Proposal {
+        base: Box::new(head.clone()),
+        policy: sign(&successor, &[1]),
+    };
+    assert!(proposal.examine(&mut Signatures::default()).is_ok());
+    lines.add("proposal.blake3", &hex(&blake(&proposal.encode().unwrap())));
     let note = checkpoint::note(world.volume, &world.log, &key(2));
     let cosigned = world.checkpoint(&head, &[20]);
     let mut rotated = head.clone();

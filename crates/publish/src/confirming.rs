@@ -1,0 +1,95 @@
+//! Timestamps: where the policy lists timestamp keys, no reader believes a head without a fresh statement by them that
+//! its record is current. So a new head of a volume that has readers is shown together with its timestamp.
+
+use std::time::Duration;
+
+use trust::head::Head;
+use trust::key::{PublicKey, SecretKey};
+use trust::policy::{Policy, Roles};
+use trust::root::RootRecord;
+use trust::signatures::Signatures;
+use trust::statement::VolumeId;
+use trust::tally::Tally;
+use trust::timestamp::Timestamp;
+
+use crate::publish_error::{Missing, PublishError};
+
+/// What a timestamp is made with.
+pub(crate) struct Confirming<'a> {
+    /// Keys of any roles; those of the timestamp role sign.
+    pub keys: &'a [SecretKey],
+    /// Time of issue, unix seconds.
+    pub now: u64,
+    /// The longest validity; the policy may allow less.
+    pub valid: Duration,
+}
+
+/// Whether enough of these keys are timestamp keys. True also if the policy demands no timestamp.
+///
+/// # Errors
+/// [`PublishError::NoTimestamp`] about `version`.
+pub(crate) fn check_keys(
+    roles: &Roles,
+    keys: &[PublicKey],
+    version: u64,
+) -> Result<(), PublishError> {
+    let (signed, waiting): (Vec<PublicKey>, _) =
+        (roles.timestamps.keys().iter()).partition(|key| keys.contains(key));
+    let tally = Tally {
+        role: "timestamp keys",
+        needed: roles.timestamps.needed(),
+        signed,
+        waiting,
+    };
+    match tally.is_enough() {
+        true => Ok(()),
+        false => Err(PublishError::NoTimestamp {
+            version,
+            missing: Missing(vec![tally]),
+        }),
+    }
+}
+
+/// Puts a timestamp for its record under `policy` into the head. Without timestamp keys in the policy, the head has none
+/// afterwards. Gives the end of the timestamp, unix seconds; without one, 2⁶⁴ − 1.
+///
+/// # Errors
+/// [`PublishError::NoTimestamp`]; [`PublishError::RecordOver`] for a record that has ended.
+pub(crate) fn confirm(
+    head: &mut Head,
+    volume: VolumeId,
+    (policy, policy_hash): (&Policy, [u8; 32]),
+    confirming: &Confirming<'_>,
+) -> Result<u64, PublishError> {
+    let roles = policy.roles();
+    if roles.timestamps.is_empty() {
+        head.timestamp = None;
+        return Ok(u64::MAX);
+    }
+    let record: RootRecord = head.record.statement().read(volume)?;
+    let Confirming { keys, now, valid } = confirming;
+    if *now >= record.until() {
+        return Err(PublishError::RecordOver {
+            version: record.version,
+            until: record.until(),
+        });
+    }
+    let public: Vec<PublicKey> = keys.iter().map(SecretKey::public).collect();
+    check_keys(roles, &public, record.version)?;
+    let seconds = valid.as_secs().min(roles.timestamp_max);
+    let timestamp = Timestamp {
+        record_hash: head.record.hash(),
+        policy_number: policy.number(),
+        policy_hash,
+        issued: *now,
+        until: now.saturating_add(seconds),
+    };
+    let signing: Vec<&SecretKey> = keys
+        .iter()
+        .filter(|key| roles.timestamps.keys().contains(&key.public()))
+        .collect();
+    let signed = timestamp.statement(volume).sign(&signing);
+    Signatures::default().require(&signed, &roles.timestamps, "timestamp")?;
+    head.timestamp = Some(signed);
+    Ok(timestamp.until)
+}

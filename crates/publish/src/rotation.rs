@@ -1,0 +1,341 @@
+//! The next policy of a volume (design `trees.md`, *Policy*): [`propose`] makes a proposal where the repository is,
+//! [`sign`] signs it where an owner's key is, [`install`] shows it to readers.
+//!
+//! No machine trusts another. The machine with a key signs only what follows the policy that it remembers to have signed.
+//! The machine with the repository judges the new head as a reader would.
+
+use std::path::{Path, PathBuf};
+
+use store::repository::Repository;
+use store::writer::Writer;
+use trust::Reject;
+use trust::floor::Floor;
+use trust::head::Head;
+use trust::judge::Terms;
+use trust::key::{PublicKey, SecretKey};
+use trust::policy::Policy;
+use trust::proposal::{self, Decided, ExaminedProposal, MAX_PROPOSAL_BYTES, Proposal};
+use trust::root::RootRecord;
+use trust::signatures::Signatures;
+use trust::statement::{Signed, VolumeId};
+
+use crate::confirming::{self, Confirming};
+use crate::memory::{Memory, NextHead};
+use crate::pipeline::PublishOptions;
+use crate::publish_error::{Missing, PublishError};
+use crate::signing::{read_file, write_file};
+use crate::succession::Succession;
+
+/// The newest policy of a repository.
+#[derive(Debug, Clone)]
+pub struct Current {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its name in the genesis policy.
+    pub name: String,
+    /// The newest policy.
+    pub policy: Policy,
+    /// Its hash.
+    pub hash: [u8; 32],
+    head: Head,
+}
+
+/// Reads the newest policy of `repository`, and verifies the chain that leads to it.
+///
+/// # Errors
+/// [`PublishError::NothingPublished`], [`PublishError::BadHead`].
+pub fn current(repository: &Path) -> Result<Current, PublishError> {
+    let opened = Repository::open(repository)?;
+    let statements = opened.statements();
+    if statements.is_empty() {
+        return Err(PublishError::NothingPublished {
+            path: repository.to_owned(),
+        });
+    }
+    let bad = |why| PublishError::BadHead {
+        path: repository.to_owned(),
+        why,
+    };
+    let head = Head::decode(&statements).map_err(bad)?;
+    let mut signatures = Signatures::default();
+    let floor = opened.floor(&head, &mut signatures)?;
+    let chain = floor.known_chain(&head, &mut signatures).map_err(bad)?;
+    Ok(Current {
+        volume: chain.volume(),
+        name: chain.genesis().name.clone(),
+        policy: chain.newest().clone(),
+        hash: chain.newest_hash(),
+        head,
+    })
+}
+
+/// The proposal of the next policy after `current`.
+///
+/// # Errors
+/// [`PublishError::BadHead`] for a volume that was revoked.
+pub fn propose(
+    current: &Current,
+    repository: &Path,
+    decided: Decided,
+) -> Result<Proposal, PublishError> {
+    let proposed = Proposal::new(current.head.clone(), decided, &mut Signatures::default());
+    proposed.map_err(|why| PublishError::BadHead {
+        path: repository.to_owned(),
+        why,
+    })
+}
+
+/// A proposal whose parts fit together; see [`Proposal::examine`].
+#[derive(Debug, Clone)]
+pub struct ReceivedProposal {
+    /// The file.
+    pub path: PathBuf,
+    /// What it holds.
+    pub proposal: Proposal,
+    /// The result of examining it.
+    pub examined: ExaminedProposal,
+}
+
+/// Writes a proposal to a file, which appears whole or not at all.
+///
+/// # Errors
+/// [`PublishError::RequestFile`].
+pub fn write(path: &Path, proposal: &Proposal) -> Result<u64, PublishError> {
+    write_file(path, &proposal.encode()?)
+}
+
+/// Reads a proposal and checks all of it that can be checked before it is signed.
+///
+/// # Errors
+/// [`PublishError::RequestFile`], [`PublishError::BadProposal`].
+pub fn read(path: &Path) -> Result<ReceivedProposal, PublishError> {
+    let bad = |why| PublishError::BadProposal {
+        path: path.to_owned(),
+        why,
+    };
+    let bytes = read_file(path, MAX_PROPOSAL_BYTES)?;
+    let proposal = Proposal::decode(&bytes).map_err(bad)?;
+    let examined = proposal.examine(&mut Signatures::default()).map_err(bad)?;
+    Ok(ReceivedProposal {
+        path: path.to_owned(),
+        proposal,
+        examined,
+    })
+}
+
+/// Whether `key` is an owner's.
+///
+/// # Errors
+/// [`PublishError::NotOwner`].
+pub fn check_owner(received: &ReceivedProposal, key: &PublicKey) -> Result<(), PublishError> {
+    match received.examined.may_sign(key) {
+        true => Ok(()),
+        false => Err(PublishError::NotOwner {
+            volume: received.examined.volume.to_string(),
+        }),
+    }
+}
+
+/// What an owner accepts besides the proposal itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Accepted {
+    /// Another policy of the same number than the one that this machine has signed. If both find enough owners, every
+    /// reader sees a fork.
+    pub other_policy: bool,
+    /// Policies between the one that this machine has signed and this one, which the file does not show.
+    pub skipped_policies: bool,
+}
+
+/// Signs a proposal. The signature is remembered before it is returned.
+///
+/// # Errors
+/// [`PublishError::PolicyContradiction`] for a policy that does not follow the one that this machine has signed last;
+/// [`PublishError::NotOwner`].
+pub fn sign(
+    received: &ReceivedProposal,
+    key: &SecretKey,
+    accepted: Accepted,
+    options: &PublishOptions,
+) -> Result<(Proposal, ExaminedProposal), PublishError> {
+    check_owner(received, &key.public())?;
+    let examined = &received.examined;
+    let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
+    if let Some(signed) = memory.policy()? {
+        let signed = Signed::from_bytes(&signed)?;
+        let number = examined.policy.number;
+        match examined.follows(&signed) {
+            Ok(()) => {}
+            Err(Reject::Fork(_)) if accepted.other_policy => {}
+            Err(Reject::Unproved) if accepted.skipped_policies => {}
+            Err(Reject::Unproved) => return Err(PublishError::SkippedPolicies { number }),
+            Err(why) => return Err(PublishError::PolicyContradiction { number, why }),
+        }
+    }
+    let mut proposal = received.proposal.clone();
+    proposal.sign(examined, key)?;
+    memory.keep_policy(&proposal.policy.to_bytes())?;
+    let examined = proposal.examine(&mut Signatures::default())?;
+    Ok((proposal, examined))
+}
+
+/// A policy that was installed.
+#[derive(Debug, Clone)]
+pub struct InstalledPolicy {
+    /// What it is.
+    pub examined: ExaminedProposal,
+    /// Until when readers may believe the newest version now, unix seconds; `None` if it has ended, and for a volume that
+    /// has ended.
+    pub valid_until: Option<u64>,
+    /// Whether it had been installed before.
+    pub again: bool,
+}
+
+/// Makes a signed policy the newest one of `repository`. `paths` are copies of one proposal, with signatures of several
+/// owners. `keys` confirm the newest version where the new policy demands a timestamp. Uses only validity (of the
+/// timestamp), clock and state directory of `options`.
+///
+/// # Errors
+/// [`PublishError::PolicyNotSigned`]; [`PublishError::NoTimestamp`]; [`PublishError::PolicyNotNext`] if the repository
+/// has another policy in its place, or a version that does not count under it; [`PublishError::SetBack`] if this machine
+/// knows a later version.
+pub fn install(
+    paths: &[PathBuf],
+    repository: &Path,
+    keys: &[SecretKey],
+    options: &PublishOptions,
+) -> Result<InstalledPolicy, PublishError> {
+    let received = gathered(paths)?;
+    let examined = received.examined;
+    let missing = examined.missing();
+    if !missing.is_empty() {
+        return Err(PublishError::PolicyNotSigned {
+            path: received.path,
+            missing: Missing(missing),
+        });
+    }
+    let number = examined.policy.number;
+    let not_next = |why| PublishError::PolicyNotNext {
+        path: repository.to_owned(),
+        number,
+        why,
+    };
+    let opened = Repository::open(repository)?;
+    let mut writer = Writer::begin(&opened)?;
+    let shown = current(repository)?;
+    if shown.volume != examined.volume {
+        return Err(not_next(Reject::WrongVolume));
+    }
+    let mut signatures = Signatures::default();
+    let known = opened.floor(&shown.head, &mut signatures)?;
+    if shown.hash == examined.hash {
+        return Ok(InstalledPolicy {
+            valid_until: judged(&known, &shown.head, options.clock.now()),
+            examined,
+            again: true,
+        });
+    }
+    let policy = &received.proposal.policy;
+    let head = proposal::installed(&known, &shown.head, policy, &mut signatures);
+    let mut head = head.map_err(not_next)?;
+    confirm(&mut head, &examined, keys, options)?;
+    let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
+    show(&memory, &mut writer, repository, &shown, &head, policy)?;
+    Ok(InstalledPolicy {
+        valid_until: judged(&known, &head, options.clock.now()),
+        examined,
+        again: false,
+    })
+}
+
+/// The copies of one proposal, merged.
+fn gathered(paths: &[PathBuf]) -> Result<ReceivedProposal, PublishError> {
+    let Some((first, others)) = paths.split_first() else {
+        return Err(PublishError::Impossible("no file to install"));
+    };
+    let mut received = read(first)?;
+    for path in others {
+        let other = read(path)?;
+        let differs = |why| PublishError::OtherCopy {
+            path: path.clone(),
+            why,
+        };
+        received.proposal.merge(&other.proposal).map_err(differs)?;
+    }
+    let examined = received.proposal.examine(&mut Signatures::default());
+    received.examined = examined?;
+    Ok(received)
+}
+
+/// Gives the head the timestamp that the new policy demands. A version that has ended needs none: nobody reads it until
+/// it is renewed.
+fn confirm(
+    head: &mut Head,
+    examined: &ExaminedProposal,
+    keys: &[SecretKey],
+    options: &PublishOptions,
+) -> Result<(), PublishError> {
+    if examined.policy.revoked.is_some() {
+        return Ok(());
+    }
+    let confirming = Confirming {
+        keys,
+        now: options.clock.now(),
+        valid: options.valid,
+    };
+    let policy = Policy::Successor(examined.policy.clone());
+    let policy = (&policy, examined.hash);
+    match confirming::confirm(head, examined.volume, policy, &confirming) {
+        Ok(_) | Err(PublishError::RecordOver { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Until when a reader who knows nothing else may believe the head.
+fn judged(known: &Floor, head: &Head, now: u64) -> Option<u64> {
+    let judged = known.judge(head, &Terms::strict(now), &mut Signatures::default());
+    judged.ok().map(|offer| offer.valid_until)
+}
+
+/// Commits the head with the new policy.
+fn show(
+    memory: &Memory,
+    writer: &mut Writer,
+    repository: &Path,
+    shown: &Current,
+    head: &Head,
+    policy: &Signed,
+) -> Result<(), PublishError> {
+    let record: RootRecord = head.record.statement().read(shown.volume)?;
+    // What this machine has signed and the repository does not show must not be forgotten.
+    let forgetful = Memory::none();
+    let mut memory = memory;
+    if let Some(signed) = memory.version(shown.volume)?
+        && signed > record.version
+    {
+        let last = memory.last()?.unwrap_or_default();
+        if Succession::of_whole(&last, repository)?.is_some() {
+            return Err(PublishError::SetBack {
+                path: repository.to_owned(),
+                shows: record.version,
+                signed,
+            });
+        }
+        // Others have not signed that version yet. The policy does not wait for them.
+        memory = &forgetful;
+    }
+    let (log, _) = head.next_log(shown.volume)?;
+    let (epoch, size) = (log.epoch, log.size);
+    let index = size.saturating_sub(1);
+    let next = NextHead {
+        head: head.clone(),
+        version: record.version,
+        record_hash: head.record.hash(),
+        valid_until: record.until(),
+        record_until: record.until(),
+        waits_for_timestamp: false,
+        leaves: vec![(epoch, index, policy.to_bytes().into())],
+        log,
+    };
+    memory.show(writer, &next)?;
+    Ok(())
+}
