@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Done, Output};
 
+mod alterations;
 mod cat;
 mod config;
 mod damage;
@@ -19,6 +20,7 @@ mod log;
 mod ls;
 mod manual;
 mod mount;
+mod new_volume;
 mod orderer;
 mod policy;
 mod prefetch;
@@ -32,6 +34,7 @@ mod share;
 mod sign;
 mod stat;
 mod status;
+mod upkeep;
 mod verify;
 
 /// Runs a command.
