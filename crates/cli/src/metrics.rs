@@ -95,7 +95,7 @@ const fn gauge<T>(name: &'static str, value: fn(&T) -> u64, help: &'static str) 
 }
 
 /// The metrics of a mount.
-const MOUNT: [Metric<Report>; 13] = [
+const MOUNT: [Metric<Report>; 14] = [
     gauge(
         "bulla_mount_version",
         |report| report.version,
@@ -110,6 +110,11 @@ const MOUNT: [Metric<Report>; 13] = [
         "bulla_mount_statement_left_seconds",
         |report| report.valid_until_unix_s.saturating_sub(report.now_unix_s),
         "Time until the statement expires; 0 if it has expired",
+    ),
+    gauge(
+        "bulla_mount_policy_left_seconds",
+        |report| (report.policy_until_unix_s.unwrap_or(u64::MAX)).saturating_sub(report.now_unix_s),
+        "Time until the policy of the volume ends; very large if it has no end",
     ),
     gauge(
         "bulla_mount_known_files",

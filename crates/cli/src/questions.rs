@@ -29,3 +29,23 @@ pub fn confirm(global: &Global, question: &str, refused: &str) -> Outcome<()> {
         _ => Err(failure("the answer was not yes")),
     }
 }
+
+/// Asks before something is signed. Unlike [`confirm`], `--yes` does not answer: the caller decides what it covers.
+pub fn sign(global: &Global, kind: Kind, question: &str) -> Outcome<()> {
+    let refused = |why: &str| Failure::new(kind, format!("nothing was signed: {why}"));
+    if global.no_input || !std::io::stdin().is_terminal() {
+        return Err(refused(match kind {
+            Kind::UnknownChange => "it changes more than was named, and nobody can be asked",
+            Kind::UnknownRoles => "its policy has keys of others, and nobody can be asked",
+            _ => "it cannot be confirmed without a terminal",
+        }));
+    }
+    output::say(question);
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    read.map_err(|e| Failure::io("cannot read the answer", &e))?;
+    match answer.trim() {
+        "yes" => Ok(()),
+        _ => Err(refused("the answer was not yes")),
+    }
+}

@@ -30,6 +30,8 @@ pub fn record(report: &Report, since: SystemTime) -> Map<String, Value> {
         "valid_until": units::time(report.valid_until_unix_s),
         "age_s": report.now_unix_s.saturating_sub(report.signed_unix_s),
         "left_s": report.valid_until_unix_s.saturating_sub(report.now_unix_s),
+        "policy_valid_until": report.policy_until_unix_s.map(units::time),
+        "policy_left_s": report.policy_until_unix_s.map(|end| end.saturating_sub(report.now_unix_s)),
         "offline": report.is_offline,
         "refresh": refresh(report),
         "mirrors": report.mirrors.iter().map(mirror).collect::<Vec<Value>>(),
@@ -142,6 +144,14 @@ pub fn lines(record: &Value) -> Vec<String> {
         ),
         format!("  refresh  {}", refresh_words(record)),
     ];
+    let policy_left = record.pointer("/policy_left_s").and_then(Value::as_u64);
+    if let Some(left) = policy_left.filter(|left| *left < units::POLICY_WARNING.as_secs()) {
+        let left = units::span(Duration::from_secs(left));
+        let end = word(record, "/policy_valid_until");
+        lines.push(format!(
+            "  policy   ends {end} ({left} left), and the volume with it, unless its owners renew it"
+        ));
+    }
     if record.pointer("/offline").and_then(Value::as_bool) == Some(true) {
         let words = "OFFLINE  opened from the cache; no location has confirmed this version yet";
         lines.push(format!("  {words}"));

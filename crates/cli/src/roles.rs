@@ -7,15 +7,12 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use publish::NewVolume;
 use serde_json::{Map, Value, json};
 use trust::algorithm::UnknownKey;
 use trust::key::PublicKey;
 use trust::policy::{NO_END, Roles, Threshold};
-use trust::roles::DEFAULT_RECORD_MAX;
 use trust::tally::Tally;
 
-use crate::args::{PolicyEnd, Publish};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::{text, units};
 
@@ -37,7 +34,8 @@ pub enum Role {
 }
 
 impl Role {
-    const ALL: [Role; 5] = [
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Role; 5] = [
         Role::Owners,
         Role::Publishers,
         Role::Timestamps,
@@ -56,7 +54,8 @@ impl Role {
         }
     }
 
-    fn of(self, roles: &Roles) -> &Threshold {
+    /// The keys of this role.
+    pub fn of(self, roles: &Roles) -> &Threshold {
         match self {
             Role::Owners => &roles.owners,
             Role::Publishers => &roles.publishers,
@@ -68,7 +67,8 @@ impl Role {
 }
 
 impl Role {
-    fn of_mut(self, roles: &mut Roles) -> &mut Threshold {
+    /// The keys of this role, to be changed.
+    pub fn of_mut(self, roles: &mut Roles) -> &mut Threshold {
         match self {
             Role::Owners => &mut roles.owners,
             Role::Publishers => &mut roles.publishers,
@@ -232,65 +232,13 @@ pub const TIMESTAMP_MAX: Duration = Duration::from_secs(DAY);
 pub const POLICY_VALID: Duration = Duration::from_secs(63_115_200);
 const DAY: u64 = 24 * 3600;
 
-/// What the flags of `publish` say of a new volume. `None` if they say nothing, so that `own` has all roles. `valid` is
-/// the validity of the first version, `now` the time in unix seconds.
-///
-/// # Errors
-/// A usage failure for a role without a key, and for a threshold that its keys cannot reach.
-pub fn of_new_volume(
-    args: &Publish,
-    own: Option<PublicKey>,
-    valid: Duration,
-    now: u64,
-) -> Outcome<Option<NewVolume>> {
-    let named = &args.roles;
-    let own = args.publisher.or(own);
-    let keys = [&named.owner_key, &named.publisher_key, &named.timestamp_key];
-    let is_plain = keys.iter().all(|keys| keys.is_empty());
-    if is_plain && named.record_max.is_none() && named.policy_valid.is_none() {
-        return Ok(args.publisher.map(|key| NewVolume::single(key, valid)));
-    }
-    let of = |keys: &[PublicKey], flag: &str| match (keys, own) {
-        ([], Some(own)) => Ok(vec![own]),
-        ([], None) => Err(Failure::new(
-            Kind::NoPublisher,
-            format!(
-                "a new volume needs {flag} KEY1..., or --publisher KEY1... for a key of all roles"
-            ),
-        )),
-        (keys, _) => Ok(keys.to_vec()),
-    };
-    let owners = of(&named.owner_key, "--owner-key")?;
-    let most = u8::try_from(owners.len() / 2 + 1).unwrap_or(u8::MAX);
-    let longest = match is_plain {
-        true => Duration::from_secs(DEFAULT_RECORD_MAX),
-        false => RECORD_MAX,
-    };
-    let mut roles = Roles {
-        owners: threshold(named.owners_needed.unwrap_or(most), owners)?,
-        publishers: threshold(
-            named.publishers_needed.unwrap_or(1),
-            of(&named.publisher_key, "--publisher-key")?,
-        )?,
-        record_max: named.record_max.unwrap_or(longest.max(valid)).as_secs(),
-        timestamps: Threshold::none(),
-        timestamp_max: 0,
-        log: Threshold::none(),
-        witnesses: Threshold::none(),
-    };
-    if !named.timestamp_key.is_empty() {
-        let needed = named.timestamps_needed.unwrap_or(1);
-        roles.timestamps = threshold(needed, named.timestamp_key.clone())?;
-        roles.timestamp_max = named.timestamp_max.unwrap_or(TIMESTAMP_MAX).as_secs();
-    }
-    let end = named.policy_valid.unwrap_or(match is_plain {
-        true => PolicyEnd::Never,
-        false => PolicyEnd::After(POLICY_VALID),
-    });
-    Ok(Some(NewVolume {
-        roles,
-        not_after: not_after(end, now),
-    }))
+/// How long a policy is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyEnd {
+    /// For ever.
+    Never,
+    /// For so long from now on.
+    After(Duration),
 }
 
 /// The time of this end, unix seconds.

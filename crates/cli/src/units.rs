@@ -7,6 +7,9 @@ use trust::judge::Freshness;
 use trust::root::Totals;
 use trust::text::{Noun, read};
 
+/// How long before its end a policy is warned about: owners may need weeks to gather their signatures.
+pub const POLICY_WARNING: Duration = Duration::from_secs(90 * 24 * 3600);
+
 /// Parses a duration. A number needs a unit.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)

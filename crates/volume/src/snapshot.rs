@@ -22,6 +22,8 @@ pub struct Snapshot {
     fresh_until: u64,
     /// The newest policy under which its validity was judged.
     policy: u64,
+    /// The end of that policy, unix seconds.
+    policy_end: u64,
 }
 
 impl Deref for Snapshot {
@@ -50,6 +52,7 @@ impl Snapshot {
             valid_until: offer.valid_until,
             fresh_until: offer.fresh_until,
             policy: offer.chain.newest().number(),
+            policy_end: offer.chain.newest().not_after(),
         })
     }
 
@@ -63,6 +66,7 @@ impl Snapshot {
             valid_until: offer.valid_until,
             fresh_until: offer.fresh_until,
             policy,
+            policy_end: offer.chain.newest().not_after(),
             ..self.clone()
         })
     }
@@ -119,6 +123,12 @@ impl Snapshot {
     /// [`Snapshot::valid_until`] is grace.
     pub fn fresh_until(&self) -> u64 {
         self.fresh_until
+    }
+
+    /// The end of the newest policy under which it was judged, unix seconds. Whatever is renewed, nothing of the volume
+    /// is believed after it, unless its owners sign another policy. `None` if it has no end.
+    pub fn policy_end(&self) -> Option<u64> {
+        (self.policy_end != trust::policy::NO_END).then_some(self.policy_end)
     }
 
     /// The number of the newest policy under which it was judged.

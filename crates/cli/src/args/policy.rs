@@ -8,8 +8,8 @@ use trust::key::PublicKey;
 use trust::statement::VolumeId;
 use trust::text::{Noun, read};
 
-use super::publishing::{Passphrase, PolicyEnd, parse_end, parse_expected};
-use crate::roles::{Expected, Role};
+use super::publishing::{Passphrase, parse_end, parse_expected};
+use crate::roles::{Expected, PolicyEnd, Role};
 use crate::units::parse_duration;
 
 /// `bulla policy`.

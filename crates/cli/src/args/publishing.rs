@@ -8,7 +8,7 @@ use trust::key::PublicKey;
 use trust::version_name::VersionName;
 
 use crate::failure::{Failure, Kind, Outcome};
-use crate::roles::Expected;
+use crate::roles::{Expected, PolicyEnd};
 use crate::units::parse_duration;
 
 /// `bulla key`.
@@ -189,15 +189,6 @@ pub struct NewRoles {
     /// roles 2y]
     #[arg(long, value_name = "D", value_parser = parse_end)]
     pub policy_valid: Option<PolicyEnd>,
-}
-
-/// How long a policy is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyEnd {
-    /// For ever.
-    Never,
-    /// For so long from now on.
-    After(Duration),
 }
 
 pub(super) fn parse_end(text: &str) -> Result<PolicyEnd, String> {

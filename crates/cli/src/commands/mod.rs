@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Done, Output};
 
+mod alterations;
 mod cat;
 mod check;
 mod config;
@@ -20,6 +21,7 @@ mod log;
 mod ls;
 mod manual;
 mod mount;
+mod new_volume;
 mod orderer;
 mod policy;
 mod prefetch;
@@ -35,6 +37,7 @@ mod share;
 mod sign;
 mod stat;
 mod status;
+mod upkeep;
 mod verify;
 
 /// Runs a command.

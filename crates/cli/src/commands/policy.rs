@@ -2,7 +2,6 @@
 //! changes.
 
 use std::path::Path;
-use std::time::Duration;
 
 use publish::pipeline::PublishOptions;
 use publish::rotation::{self, Accepted, Current, ReceivedProposal};
@@ -12,13 +11,14 @@ use trust::policy::{NO_END, Policy, Revocation};
 use trust::proposal::{Decided, ExaminedProposal};
 use trust::text::{Noun, write};
 
+use super::alterations::altered;
 use super::key;
-use crate::args::{Global, PolicyEnd, PolicyInstall, PolicyNew, PolicyShow, PolicySign};
+use crate::args::{Global, PolicyInstall, PolicyNew, PolicyShow, PolicySign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
-use crate::roles::changes::{self, altered};
-use crate::{roles, text, units};
+use crate::roles::{PolicyEnd, changes};
+use crate::{questions, roles, text, units};
 
 /// Shows a policy.
 pub fn show(args: &PolicyShow, output: &mut Output) -> Outcome<Done> {
@@ -154,8 +154,8 @@ fn consent(
     }
     match is_named {
         true if global.yes => Ok(()),
-        true => super::sign::ask(global, Kind::NotConfirmed, "Sign this policy? Type yes: "),
-        false => super::sign::ask(
+        true => questions::sign(global, Kind::NotConfirmed, "Sign this policy? Type yes: "),
+        false => questions::sign(
             global,
             Kind::UnknownChange,
             "Check each change with its + and -. Sign this policy? Type yes: ",
@@ -195,27 +195,6 @@ pub fn install(
     fields.insert("again".to_owned(), installed.again.into());
     fields.insert("version_valid_until".to_owned(), until.into());
     Ok(Done::ok(fields))
-}
-
-/// How long before its end a policy is warned about: owners may need weeks to gather their signatures.
-const WARNING: Duration = Duration::from_secs(90 * 24 * 3600);
-
-/// Warns if the newest policy of the repository ends soon. After its end nothing of the volume is believed.
-pub fn warn_of_end(repo: &Path, output: &Output) {
-    // What went before has succeeded. An error here would say otherwise.
-    let Ok(current) = rotation::current(repo) else {
-        return;
-    };
-    let now = PublishOptions::default().clock.now();
-    let not_after = current.policy.not_after();
-    if not_after.saturating_sub(now) < WARNING.as_secs() {
-        output.warn(&format!(
-            "the policy of this volume ends at {}; nothing of the volume is believed after that. Owners renew it: `bulla \
-             policy new {} --out FILE`",
-            units::time(not_after),
-            repo.display()
-        ));
-    }
 }
 
 fn tell(

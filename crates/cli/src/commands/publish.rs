@@ -14,14 +14,14 @@ use trust::change::Change;
 use trust::request::Request;
 use trust::text::{Noun, write};
 
-use super::{key, sign};
+use super::{key, new_volume, sign, upkeep};
 use crate::args::{Global, Publish};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::{changes, roles, session, text, units};
+use crate::{changes, session, text, units};
 
 /// Publishes.
 pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -34,7 +34,7 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     };
     let mut options = options(args, config)?;
     let own = files.first().map(|file| key::public(file)).transpose()?;
-    options.new_volume = roles::of_new_volume(args, own, options.valid, options.clock.now())?;
+    options.new_volume = new_volume::described(args, own, options.valid, options.clock.now())?;
     let options = Arc::new(options);
     let keys = key::load_all(&files, &args.passphrase, global.no_input)?;
     let bar = Progress::start(output, "publishing");
@@ -53,7 +53,7 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     };
     bar.end();
     let (published, request) = published?;
-    super::policy::warn_of_end(repo, output);
+    upkeep::warn_of_end(repo, output);
     tell(&published, request.as_ref(), args, output)
 }
 
@@ -238,14 +238,10 @@ pub fn print(published: &Published, how: How, output: &mut Output) -> Outcome<()
         );
     }
     if published.waits_for_timestamp {
-        output.note(CONFIRM_FIRST);
+        output.note(upkeep::CONFIRM_FIRST);
     }
     Ok(())
 }
-
-/// What is left to do for a new volume with timestamp keys.
-pub const CONFIRM_FIRST: &str = "Nobody can read the volume before its first timestamp: `bulla renew REPO --key \
-    TIMESTAMPKEY`, on the machine that will do so every hour.";
 
 /// The end of the previous validity, if it is later than the new one. For an unsigned version the signer sets
 /// the validity.

@@ -8,7 +8,7 @@ use publish::signing;
 use serde_json::json;
 use trust::text::{Noun, write};
 
-use super::key;
+use super::{key, upkeep};
 use crate::args::{Global, Renew};
 use crate::config::Config;
 use crate::failure::Outcome;
@@ -44,7 +44,7 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         output.line(&format!("record   {record}"))?;
         output.line(&format!("valid to {until}"))?;
     }
-    super::policy::warn_of_end(&args.repo, output);
+    upkeep::warn_of_end(&args.repo, output);
     Ok(Done::ok(fields(json!({
         "volume": renewed.volume.to_string(),
         "version": renewed.version,

@@ -1,7 +1,6 @@
 //! Publishing with the key on another machine: `bulla publish DIR REPO --unsigned --out RECORD` where the tree is,
 //! `bulla sign RECORD --key FILE --out F` where the key is, then `bulla publish --install F REPO`.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use publish::pipeline::PublishOptions;
@@ -14,12 +13,12 @@ use trust::request::Request;
 use trust::root::RootRecord;
 use trust::text::{Noun, write};
 
-use super::key;
+use super::{key, upkeep};
 use crate::args::{Global, Publish, Sign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
-use crate::{roles, text, units};
+use crate::{questions, roles, text, units};
 
 /// Shows the request, asks for confirmation, and signs it.
 pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -216,34 +215,14 @@ fn confirm(global: &Global) -> Outcome<()> {
     if global.yes {
         return Ok(());
     }
-    ask(global, Kind::NotConfirmed, "Sign this? Type yes: ")
+    questions::sign(global, Kind::NotConfirmed, "Sign this? Type yes: ")
 }
 
 /// Asks about a policy that gives roles to other keys. `--yes` does not answer: a script that signs everything
 /// would give the volume away.
 fn confirm_roles(global: &Global) -> Outcome<()> {
     let question = "Other keys have power over this volume too. Sign this? Type yes: ";
-    ask(global, Kind::UnknownRoles, question)
-}
-
-/// Asks a question of which the answer must be yes.
-pub fn ask(global: &Global, kind: Kind, question: &str) -> Outcome<()> {
-    let refused = |why: &str| Failure::new(kind, format!("nothing was signed: {why}"));
-    if global.no_input || !std::io::stdin().is_terminal() {
-        return Err(refused(match kind {
-            Kind::UnknownChange => "it changes more than was named, and nobody can be asked",
-            Kind::UnknownRoles => "its policy has keys of others, and nobody can be asked",
-            _ => "it cannot be confirmed without a terminal",
-        }));
-    }
-    output::say(question);
-    let mut answer = String::new();
-    let read = std::io::stdin().read_line(&mut answer);
-    read.map_err(|e| Failure::io("cannot read the answer", &e))?;
-    match answer.trim() {
-        "yes" => Ok(()),
-        _ => Err(refused("the answer was not yes")),
-    }
+    questions::sign(global, Kind::UnknownRoles, question)
 }
 
 /// Writes the request for `bulla sign`.
@@ -282,7 +261,7 @@ pub fn install(
     };
     let keys = key::load_all(&args.key, &args.passphrase, global.no_input)?;
     let installed = signing::install(&args.install, args.repository()?, &keys, &options)?;
-    super::policy::warn_of_end(args.repository()?, output);
+    upkeep::warn_of_end(args.repository()?, output);
     let record = write(Noun::Record, &installed.record_hash);
     let until = units::time(installed.valid_until);
     if !output.json() {
@@ -296,7 +275,7 @@ pub fn install(
         output.line(&format!("record   {record}"))?;
         output.line(&format!("valid to {until}"))?;
         if installed.waits_for_timestamp {
-            output.note(super::publish::CONFIRM_FIRST);
+            output.note(upkeep::CONFIRM_FIRST);
         }
     }
     Ok(Done::ok(fields(json!({

@@ -278,6 +278,7 @@ fn document_and_daemons_have_the_same_metrics() {
     assert!(of_volume("bulla_mount_blocks_fetched_total") > 0.0);
     assert!(of_volume("bulla_mount_memory_bytes") > 700_000.0);
     assert!(of_volume("bulla_mount_statement_left_seconds") > 6.0 * 86400.0);
+    assert!(of_volume("bulla_mount_policy_left_seconds") > 1e18);
     assert!(served["bulla_serve_sent_bytes_total"] > 700_000.0);
     assert!(served["bulla_serve_requests_total{call=\"head\"}"] > 0.0);
     assert_eq!(

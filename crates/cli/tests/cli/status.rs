@@ -95,6 +95,7 @@ fn mount_reports_its_state() {
     assert_eq!(told["pid"], daemon.id());
     let left_s = told["left_s"].as_u64().unwrap();
     assert!((6 * 86400..=7 * 86400).contains(&left_s), "{left_s}");
+    assert!(told["policy_left_s"].is_null() && told["policy_valid_until"].is_null());
     assert_eq!(told["mirrors"][0]["place"], good.location());
     assert_eq!(told["mirrors"][1]["place"], mirror);
     assert!(told["mirrors"][0]["latency_ms"].as_f64().unwrap() > 0.0);
@@ -235,4 +236,28 @@ fn a_directory_that_others_may_enter_is_not_used() {
             .unwrap()
             .contains("has no socket")
     );
+}
+
+#[test]
+fn mount_tells_that_the_policy_of_its_volume_ends_soon() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    home.published();
+    let publish = ["--json", "publish", "tree", "soon", "--key", "key"];
+    let ending = [&publish[..], &["--policy-valid", "80d"]].concat();
+    let made = home.run(&ending).ends(0);
+    let source = home.source(made.field("volume").as_str().unwrap(), "soon");
+    let _mounted = Mounted {
+        home: &home,
+        dir: "mnt",
+    };
+    let mut daemon = start(&home, &[&source]);
+    let left_s = record(&home)["policy_left_s"].as_u64().unwrap();
+    assert!((79 * 86400..=80 * 86400).contains(&left_s), "{left_s}");
+    let shown = home.run(&["status", "mnt"]).ends(0);
+    assert!(shown.out.contains("  policy   ends "), "{}", shown.out);
+    home.run(&["umount", "mnt"]).ends(0);
+    daemon.wait().unwrap();
 }

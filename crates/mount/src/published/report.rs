@@ -25,6 +25,8 @@ pub struct Report {
     pub signed_unix_s: u64,
     /// End of validity, unix seconds.
     pub valid_until_unix_s: u64,
+    /// When the volume's newest policy ends; `None` if it has no end.
+    pub policy_until_unix_s: Option<u64>,
     /// The mount's own time, unix seconds: it never goes back.
     pub now_unix_s: u64,
     /// Mounted with the version kept on this machine, and no mirror has confirmed it since.
@@ -115,6 +117,7 @@ impl Reporter {
             version: snapshot.record().version,
             signed_unix_s: snapshot.record().start,
             valid_until_unix_s: snapshot.valid_until(),
+            policy_until_unix_s: snapshot.policy_end(),
             now_unix_s: volume.now(),
             is_offline: volume.is_offline(),
             known_files: self.core.nodes.len(),

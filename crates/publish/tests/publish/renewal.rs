@@ -127,7 +127,7 @@ fn a_timestamp_key_renews_the_newest_version() {
     // The publisher's key alone cannot make a head that readers would accept.
     let alone = renew(&repo, &key(1), &options(&state));
     assert!(
-        matches!(alone, Err(PublishError::Impossible(_))),
+        matches!(alone, Err(PublishError::NoTimestamp { .. })),
         "{alone:?}"
     );
     let stranger = renew(&repo, &key(3), &options(&state));
