@@ -10,6 +10,7 @@
 //! | `traits` | [`BlockStore`], [`BlockSink`], [`Replica`], [`Objects`] |
 //! | [`repository`], [`read`] | a repository that is open for reading; batched reads |
 //! | [`read_plan`] | read plans: many wanted records become few reads (sans-I/O) |
+//! | `read_memory` | memory of long reads, used again |
 //! | `view` | one state of the head with its open index runs |
 //! | [`writer`] | appends records and commits versions; removes what a crash left |
 //! | [`sink`] | a writer as a [`BlockSink`] |
@@ -48,6 +49,7 @@ pub mod notes;
 pub mod object;
 mod policies;
 pub mod read;
+mod read_memory;
 pub mod read_plan;
 pub mod rebuild;
 pub mod repository;

@@ -2,18 +2,19 @@
 
 use std::ops::ControlFlow;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use trust::{Block, BlockKind, Handle, Hasher, Record, Reject};
 
 use crate::StoreError;
 use crate::disk::{Disk, Patience, damaged, io_error};
 use crate::index::run::Lookup;
+use crate::read_memory::{KEPT_BYTES, ReadMemory};
 pub use crate::read_plan::Region;
 use crate::read_plan::{self, Group, Near, Pieces, Wanted};
 use crate::view::{OpenSegments, View};
 
 /// Maximum length of one read without read-around, bytes.
-pub const MAX_READ_BYTES: usize = 1 << 20;
+pub const MAX_READ_BYTES: usize = KEPT_BYTES;
 /// Maximum read-around, bytes.
 pub const MAX_AROUND_BYTES: usize = 1 << 20;
 /// Maximum length of an answer that is read on the caller's thread, bytes.
@@ -171,7 +172,7 @@ impl Reading<'_> {
         let disk = self.disk;
         let fail = |e| io_error(disk, &first.at.segment.segment(), e);
         let file = self.segments.get(disk, first.at.segment)?;
-        let mut buf = BytesMut::zeroed(needed + group.around);
+        let mut buf = ReadMemory::of(needed.saturating_add(group.around));
         let mut got = match patience {
             Patience::Wait => Some(file.read_at(&mut buf, group.start).map_err(fail)?),
             Patience::Never => file

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use trust::floor::Floor;
 use trust::head::Head;
 use trust::inode::Inode;
@@ -27,6 +27,7 @@ use crate::notes::{self, Note};
 use crate::object::ObjectName;
 use crate::policies;
 use crate::read::{self, Answer, Reading, RegionSink};
+use crate::read_memory::ReadMemory;
 use crate::view::{OpenSegments, View, read_head};
 use crate::{BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica, StoreError, format};
 
@@ -343,7 +344,8 @@ impl Repository {
         };
         let left = file.len_bytes().map_err(fail)?.saturating_sub(offset);
         let len_bytes = len_bytes.min(MAX_RANGE_BYTES);
-        let mut bytes = BytesMut::zeroed(len_bytes.min(usize::try_from(left).unwrap_or(len_bytes)));
+        let len_bytes = len_bytes.min(usize::try_from(left).unwrap_or(len_bytes));
+        let mut bytes = ReadMemory::of(len_bytes);
         let read = file.read_at(&mut bytes, offset).map_err(fail)?;
         bytes.truncate(read);
         Ok(Some(bytes.freeze()))

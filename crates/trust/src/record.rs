@@ -28,6 +28,38 @@ pub struct Record {
     pub frame: Frame,
 }
 
+/// What comes before a frame. Nothing of it is proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// The claimed name of the block.
+    pub handle: Handle<Any>,
+    /// Length of the frame that follows, bytes: a possible length of a frame.
+    pub frame_bytes: usize,
+}
+
+impl RecordHeader {
+    /// Decodes the header at the front of `bytes`; `None` until it is complete.
+    ///
+    /// # Errors
+    /// [`Reject::BadFrame`] when no frame has the stated length.
+    pub fn peek(bytes: &[u8]) -> Result<Option<RecordHeader>, Reject> {
+        let Some(header) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let Some((handle, len)) = header.split_first_chunk::<32>() else {
+            return Ok(None);
+        };
+        let len = <[u8; 4]>::try_from(len).map_or(0, u32::from_le_bytes) as usize;
+        if !(HEADER_BYTES..=MAX_FRAME_BYTES).contains(&len) {
+            return Err(Reject::BadFrame("impossible record length"));
+        }
+        Ok(Some(RecordHeader {
+            handle: Handle::from_bytes(*handle),
+            frame_bytes: len,
+        }))
+    }
+}
+
 impl Record {
     /// Length of the whole record in a segment, bytes.
     pub fn len(&self) -> usize {
@@ -54,21 +86,17 @@ impl Record {
     /// [`Reject::BadFrame`] when no record begins with these bytes; [`Reject::UnknownFrame`] when one does
     /// whose frame is of a later bulla. That one is split off, so the caller can go on with the next.
     pub fn take(bytes: &mut Bytes) -> Result<Option<Record>, Reject> {
-        let Some(header) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
+        let Some(RecordHeader {
+            handle,
+            frame_bytes,
+        }) = RecordHeader::peek(bytes)?
+        else {
             return Ok(None);
         };
-        let Some((handle, len)) = header.split_first_chunk::<32>() else {
-            return Ok(None);
-        };
-        let len = <[u8; 4]>::try_from(len).map_or(0, u32::from_le_bytes) as usize;
-        if !(HEADER_BYTES..=MAX_FRAME_BYTES).contains(&len) {
-            return Err(Reject::BadFrame("impossible record length"));
-        }
-        if bytes.len() < RECORD_HEADER_BYTES + len {
+        if bytes.len() < RECORD_HEADER_BYTES + frame_bytes {
             return Ok(None);
         }
-        let handle = Handle::from_bytes(*handle);
-        let mut record = bytes.split_to(RECORD_HEADER_BYTES + len);
+        let mut record = bytes.split_to(RECORD_HEADER_BYTES + frame_bytes);
         let frame = Frame::parse(record.split_off(RECORD_HEADER_BYTES))?;
         Ok(Some(Record { handle, frame }))
     }

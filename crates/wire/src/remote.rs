@@ -6,9 +6,10 @@
 //! longest honest answer fits into [`RemoteOptions::max_held_bytes`].
 
 mod collect;
-
 mod link;
 mod pushed;
+mod reading;
+mod records;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,6 +2,7 @@
 //!
 //! Other processes add segments, write on them and remove them. [`Segments::refresh`] reads what is new.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, IoSliceMut};
@@ -261,19 +262,30 @@ fn read_record(file: &File, place: Place) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads the record if the page cache has it.
+/// Reads the record if the page cache has it. If not, the kernel begins to read all of it from the disk, while the
+/// caller goes to a thread that may wait: so the read asks for the whole record, and not for one byte first. It also
+/// begins at the first byte: records are mostly read in the order in which they lie there, and the kernel reads ahead
+/// for those who read so.
 fn read_now(file: &File, place: Place) -> Option<Vec<u8>> {
-    let now = |bytes: &mut [u8], offset| {
-        let mut slices = [IoSliceMut::new(bytes)];
-        rustix::io::preadv2(file, &mut slices, offset, ReadWriteFlags::NOWAIT)
-    };
-    // Most often all of it is there, or not even its end: then no memory is needed.
-    if now(&mut [0], place.end().saturating_sub(1)) != Ok(1) {
-        return None;
+    thread_local! {
+        /// Memory of the last try that failed.
+        static KEPT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    let mut bytes = vec![0; place.len as usize];
-    let read = now(&mut bytes, u64::from(place.offset));
-    (read == Ok(place.len as usize)).then_some(bytes)
+    let len = place.len as usize;
+    let mut bytes = KEPT.take();
+    // A block may stay in memory for long, so it gets no more than it needs.
+    if bytes.capacity() < len || bytes.capacity() > len.saturating_mul(2) {
+        bytes = Vec::with_capacity(len);
+    }
+    bytes.resize(len, 0);
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let offset = u64::from(place.offset);
+    let read = rustix::io::preadv2(file, &mut slices, offset, ReadWriteFlags::NOWAIT);
+    if read == Ok(len) {
+        return Some(bytes);
+    }
+    KEPT.set(bytes);
+    None
 }
 
 /// Whether a file was removed since it was opened, which makes it empty.

@@ -3,32 +3,31 @@
 //! A connection has two tasks, one for each direction; both end with the [`Link`]. The reading task
 //! decides when a connection is over: closed, silent for too long while a request is outstanding, or
 //! an answer that no honest server sends. All waiting callers then get the reason. Memory: the answers
-//! to the callers (bounded by their admission in `remote`), one message of at most 4 MiB, and two
-//! buffers of 128 KiB.
+//! to the callers (bounded by their admission in `remote`), one message of at most 4 MiB, or one record of a
+//! message of records, and two buffers of 128 KiB.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BufMut, BytesMut};
-use tokio::io::AsyncReadExt;
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
-use trust::Reject;
+use trust::{Handle, Reject};
 
 use super::collect::{self, Answer, Ask, Body, Collect};
-use crate::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES, PROTOCOL};
+use super::reading::Reader;
+use crate::frame::{HELLO, Header};
 use crate::mirror::kind;
 use crate::refusal::{ErrorCode, Refusal};
 
 /// Most unanswered requests of one connection, abandoned ones included.
 const MAX_OUTSTANDING: usize = 4096;
-/// A body longer than this gets a buffer of its own.
-const OWN_BUFFER_BYTES: usize = 64 << 10;
-const READ_BUFFER_BYTES: usize = 128 << 10;
+/// Length of a buffer in each direction, bytes.
+pub(super) const READ_BUFFER_BYTES: usize = 128 << 10;
 
 /// Why a call failed.
 #[derive(Debug, Clone)]
@@ -74,13 +73,13 @@ pub(super) struct Link {
     tasks: [AbortHandle; 2],
 }
 
-struct Shared {
+pub(super) struct Shared {
     out: Mutex<Out>,
     wake_writer: Notify,
     slots: Mutex<Slots>,
     epoch: Instant,
     /// When a byte last arrived, or the first request after a pause was sent; ms since `epoch`.
-    moved_ms: AtomicU64,
+    pub(super) moved_ms: AtomicU64,
     answered: AtomicBool,
 }
 
@@ -100,7 +99,7 @@ struct Slots {
 }
 
 /// One outstanding request.
-struct Slot {
+pub(super) struct Slot {
     ask: Ask,
     state: Mutex<SlotState>,
     moved_ms: AtomicU64,
@@ -202,7 +201,7 @@ impl Drop for Link {
 }
 
 impl Shared {
-    fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         self.epoch.elapsed().as_millis() as u64
     }
 
@@ -354,101 +353,27 @@ async fn run_reader(last_word: LastWord, read: OwnedReadHalf, patience: Patience
     let every = (patience.stall / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
     let mut clock = tokio::time::interval(every);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut reader = Reader {
-        shared: Arc::clone(&last_word.0),
-        read,
-        buffer: BytesMut::new(),
-        greeted: false,
-        large: None,
-    };
+    let mut reader = Reader::new(Arc::clone(&last_word.0), read);
     let failure = loop {
         tokio::select! {
             step = reader.step() => if let Err(failure) = step { break failure },
-            _ = clock.tick() => if let Some(failure) = reader.shared.overdue(&patience) { break failure },
+            _ = clock.tick() => if let Some(failure) = last_word.0.overdue(&patience) { break failure },
         }
         // A caller, an error about the whole connection, or the writing task has ended it.
-        if let Some(failure) = reader.shared.dead() {
+        if let Some(failure) = last_word.0.dead() {
             break failure;
         }
     };
     last_word.0.die(failure);
 }
 
-struct Reader {
-    shared: Arc<Shared>,
-    read: OwnedReadHalf,
-    buffer: BytesMut,
-    greeted: bool,
-    /// A long body that is read into a buffer of its own.
-    large: Option<(Header, BytesMut)>,
-}
-
-impl Reader {
-    /// Reads once and handles complete messages. Cancel-safe: it only waits for the socket.
-    async fn step(&mut self) -> Result<(), Failure> {
-        let read = match &mut self.large {
-            Some((header, body)) => {
-                let left = header.body_bytes.saturating_sub(body.len());
-                self.read.read_buf(&mut body.limit(left)).await
-            }
-            None => {
-                // Reserved only when needed: an idle connection keeps no buffer.
-                if self.buffer.capacity() - self.buffer.len() < 4096 {
-                    self.buffer.reserve(READ_BUFFER_BYTES);
-                }
-                self.read.read_buf(&mut self.buffer).await
-            }
-        };
-        match read {
-            Ok(0) => return Err(Failure::Closed("the server closed the connection".into())),
-            Ok(_) => {}
-            Err(e) => return Err(Failure::Closed(e.to_string())),
+impl Slot {
+    /// Takes a record that belongs to the answer; drops it if nobody waits.
+    pub(super) fn take_record(&self, handle: Handle, frame: Bytes) -> Result<(), Reject> {
+        match &mut lock(&self.state).waiting {
+            Some((collect, _)) => collect.record(handle, frame),
+            None => Ok(()),
         }
-        let now_ms = self.shared.now_ms();
-        self.shared.moved_ms.store(now_ms, Ordering::Relaxed);
-        self.handle(now_ms).map_err(Failure::Bad)
-    }
-
-    fn handle(&mut self, now_ms: u64) -> Result<(), Reject> {
-        if let Some((header, body)) = self.large.take_if(|(h, b)| b.len() >= h.body_bytes) {
-            let body = Body {
-                bytes: body.freeze(),
-                shared: false,
-            };
-            self.shared.deliver(header, body, now_ms)?;
-        }
-        if !self.greeted {
-            let Some(hello) = self.buffer.first_chunk::<HELLO_BYTES>() else {
-                return Ok(());
-            };
-            frame::check_hello(hello, PROTOCOL)?;
-            self.buffer.advance(HELLO_BYTES);
-            self.greeted = true;
-        }
-        while let Some(header) = Header::peek(&self.buffer, MAX_ANSWER_BYTES)? {
-            let have = self.buffer.len() - HEADER_BYTES;
-            if have >= header.body_bytes {
-                let mut message = self.buffer.split_to(HEADER_BYTES + header.body_bytes);
-                let body = Body {
-                    bytes: message.split_off(HEADER_BYTES).freeze(),
-                    shared: true,
-                };
-                self.shared.check(&header)?;
-                self.shared.deliver(header, body, now_ms)?;
-                continue;
-            }
-            // Checked before the body is read.
-            self.shared.check(&header)?;
-            if header.body_bytes > OWN_BUFFER_BYTES {
-                self.buffer.advance(HEADER_BYTES);
-                let mut body = BytesMut::with_capacity(header.body_bytes);
-                body.put_slice(&self.buffer);
-                self.buffer.clear();
-                self.large = Some((header, body));
-            }
-            break;
-        }
-        Ok(())
     }
 }
 
@@ -462,7 +387,7 @@ impl Shared {
     }
 
     /// Checks that an honest server could send a message with this header.
-    fn check(&self, header: &Header) -> Result<(), Reject> {
+    pub(super) fn check(&self, header: &Header) -> Result<(), Reject> {
         if header.kind == kind::ERROR {
             return Ok(());
         }
@@ -478,14 +403,28 @@ impl Shared {
     }
 
     /// Passes a message that [`Shared::check`] accepted to its caller.
-    fn deliver(&self, header: Header, body: Body, now_ms: u64) -> Result<(), Reject> {
+    pub(super) fn deliver(&self, header: Header, body: Body, now_ms: u64) -> Result<(), Reject> {
         if header.kind == kind::ERROR {
             return self.deliver_error(&header, &body);
         }
+        let slot = self.begin(&header)?;
+        let mut state = lock(&slot.state);
+        if let Some((collect, _)) = &mut state.waiting
+            && let Some(answer) = collect.feed(header.kind, body)?
+            && let Some((_, send)) = state.waiting.take()
+        {
+            // The caller may just have gone.
+            let _ = send.send(Ok(answer));
+        }
+        drop(state);
+        self.ended(&slot, &header, now_ms);
+        Ok(())
+    }
+
+    /// Takes the bytes of a message that [`Shared::check`] accepted off what its request may get. Memory for them is
+    /// taken after this.
+    pub(super) fn begin(&self, header: &Header) -> Result<Arc<Slot>, Reject> {
         let slot = self.slot(header.id)?;
-        slot.moved_ms.store(now_ms, Ordering::Relaxed);
-        self.answered.store(true, Ordering::Relaxed);
-        let last = collect::is_last(header.kind);
         let mut state = lock(&slot.state);
         state.allowance_left_bytes = state.allowance_left_bytes.saturating_sub(header.body_bytes);
         let left = state.reserved_left_bytes.checked_sub(header.body_bytes);
@@ -496,18 +435,17 @@ impl Shared {
             // The rest of the answer is skipped.
             let _ = send.send(Err(Failure::Longer));
         }
-        if let Some((collect, _)) = &mut state.waiting
-            && let Some(answer) = collect.feed(header.kind, body)?
-            && let Some((_, send)) = state.waiting.take()
-        {
-            // The caller may just have gone.
-            let _ = send.send(Ok(answer));
-        }
         drop(state);
-        if last {
+        Ok(slot)
+    }
+
+    /// A message has come whole.
+    pub(super) fn ended(&self, slot: &Slot, header: &Header, now_ms: u64) {
+        slot.moved_ms.store(now_ms, Ordering::Relaxed);
+        self.answered.store(true, Ordering::Relaxed);
+        if collect::is_last(header.kind) {
             lock(&self.slots).open.remove(&header.id);
         }
-        Ok(())
     }
 
     fn deliver_error(&self, header: &Header, body: &Body) -> Result<(), Reject> {

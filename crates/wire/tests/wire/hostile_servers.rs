@@ -43,7 +43,7 @@ pub fn impatient() -> RemoteOptions {
     }
 }
 
-fn record(n: u8, len: usize) -> Record {
+pub fn record(n: u8, len: usize) -> Record {
     let plain = noise(n.into(), len);
     Record {
         handle: Handle::from_bytes([n; 32]),
@@ -64,7 +64,7 @@ pub fn message(kind: u8, id: u32, body: &[u8]) -> Vec<u8> {
     out
 }
 
-fn records(id: u32, records: &[Record]) -> Vec<u8> {
+pub fn records(id: u32, records: &[Record]) -> Vec<u8> {
     let mut body = BytesMut::new();
     records.iter().for_each(|r| r.put(&mut body));
     message(kind::RECORDS, id, &body)
@@ -119,7 +119,7 @@ pub async fn greet(stream: &mut TcpStream) {
 }
 
 /// A server that sends the result of `answer` for the id of each request.
-async fn answers(answer: impl Fn(u32) -> Vec<u8> + Clone + Send + 'static) -> RemoteStore {
+pub async fn answers(answer: impl Fn(u32) -> Vec<u8> + Clone + Send + 'static) -> RemoteStore {
     let behave = move |mut stream: TcpStream| {
         let answer = answer.clone();
         async move {
@@ -143,7 +143,7 @@ pub async fn get(store: &RemoteStore, around: usize) -> Result<Vec<Record>, Stor
     tokio::time::timeout(within, call).await.unwrap()
 }
 
-fn is_bad(result: Result<impl Sized, StoreError>) -> bool {
+pub fn is_bad(result: Result<impl Sized, StoreError>) -> bool {
     matches!(result, Err(StoreError::BadAnswer { .. }))
 }
 

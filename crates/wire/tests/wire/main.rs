@@ -9,6 +9,7 @@ mod hostile_servers;
 mod http_hostile;
 mod http_nginx;
 mod later_servers;
+mod long_messages;
 mod reserved;
 mod shared;
 mod unchanged_head;
