@@ -55,7 +55,7 @@ pub struct Global {
     /// Print errors and warnings only
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Print more log messages; repeat for even more
+    /// Print log lines; repeat for more. Without it only daemons write them
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// When to color messages [default: auto]
@@ -176,6 +176,16 @@ pub struct Man {
 }
 
 impl Command {
+    /// Whether it goes on until somebody ends it. Then it writes a log.
+    pub fn is_daemon(&self) -> bool {
+        match self {
+            Command::Serve(_) | Command::Share(ShareCommand::Run(_)) => true,
+            Command::Mount(args) => args.foreground,
+            Command::Protect(ProtectCommand::Attach(args)) => args.foreground,
+            _ => false,
+        }
+    }
+
     /// The command's name in records.
     pub fn name(&self) -> &'static str {
         match self {

@@ -60,6 +60,7 @@ mod units;
 use args::Cli;
 use config::Config;
 use failure::{Failure, Kind};
+use logging::Logging;
 use output::{Color, Output};
 
 fn main() -> ExitCode {
@@ -112,7 +113,13 @@ fn run(cli: Cli) -> ExitCode {
     let format = global
         .log_format
         .unwrap_or_else(|| config.choice("log-format"));
-    logging::start(format, global.verbose, global.quiet, color.on_stderr());
+    logging::start(Logging {
+        format,
+        verbose: global.verbose,
+        quiet: global.quiet,
+        color: color.on_stderr(),
+        is_daemon: cli.command.is_daemon(),
+    });
     let mut output = Output::new(name, global.json, global.quiet, color);
     let outcome = commands::run(&cli, &config, &mut output);
     ExitCode::from(output.close(outcome).code())

@@ -18,6 +18,7 @@ mod fstab;
 mod keys;
 mod lab;
 mod links;
+mod messages;
 mod metrics;
 mod misbehaving;
 mod mounts;
