@@ -2,6 +2,7 @@
 //! (docs/cli.md). The doc comments are the help texts and the manual.
 
 mod forks;
+mod naming;
 mod places;
 mod protecting;
 mod publishing;
@@ -17,6 +18,7 @@ use crate::logging::LogFormat;
 use crate::output::Color;
 
 pub use forks::*;
+pub use naming::*;
 pub use places::*;
 pub use protecting::*;
 pub use publishing::*;
@@ -122,6 +124,9 @@ pub enum Command {
     Mv(Mv),
     /// Remove files of a shared volume
     Rm(Rm),
+    /// Name sources, so that nobody has to type a volume id
+    #[command(subcommand)]
+    Source(SourceCommand),
     /// Show the state of this user's mounts
     Status(Status),
     /// Look for problems on this machine and say how to fix them
@@ -211,6 +216,7 @@ impl Command {
             Command::Mkdir(_) => "mkdir",
             Command::Mv(_) => "mv",
             Command::Rm(_) => "rm",
+            Command::Source(command) => command.name(),
             Command::Status(_) => "status",
             Command::Doctor(_) => "doctor",
             Command::Ls(_) => "ls",

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`args`] | the command line: commands, arguments, flags |
 //! | [`config`] | settings: files, variables, defaults |
+//! | [`sources`] | names that stand for sources |
 //! | [`daemon`] | commands that go to the background |
 //! | [`control`] | what other commands ask of an attached device, over a socket |
 //! | [`report`], [`sockets`], [`metrics`] | the status report and metrics of a mount, and the sockets that serve them |
@@ -54,6 +55,7 @@ mod roles;
 mod session;
 mod sharing;
 mod sockets;
+mod sources;
 mod text;
 mod units;
 

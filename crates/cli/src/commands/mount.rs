@@ -51,8 +51,10 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
     }
     if !output.json() {
         let version = mounted.get("version").cloned().unwrap_or_default();
+        let named = config.source(&args.reading.source);
+        let of = named.map_or(String::new(), |_| format!(" of {}", args.reading.source));
         output.note(&format!(
-            "version {version} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
+            "version {version}{of} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
             dir.display(),
             args.dir.display(),
             log.display()

@@ -48,6 +48,7 @@ mod shared_reads;
 mod shared_recovery;
 mod shared_server;
 mod signals;
+mod sources;
 mod status;
 mod support;
 mod two_mirrors;
