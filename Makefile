@@ -35,7 +35,7 @@ build: install-deps
 install:
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" ./scripts/install.sh
 
-# Makes a package in target/ from the result of `make build`.
+# Makes packages (program, symbols) in target/ from the result of `make build`.
 deb:
 	@./scripts/deb.sh
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes a Debian package of a built bulla, with dpkg-deb only: deb.sh [DIRECTORY], by default target/.
-# The last line of the output is the path of the package.
+# Makes Debian packages of a built bulla, with dpkg-deb and binutils only: deb.sh [DIRECTORY], by default target/.
+# bulla has the program without symbols; bulla-dbgsym has the symbols, for debuggers.
+# The last line of the output is the path of the package bulla, and the line before it that of bulla-dbgsym.
 #   DEB_MAINTAINER="Name <mail>"  the maintainer
 #   DEB_COMPRESSION=none          as dpkg-deb -Z
 set -eu
@@ -15,13 +16,20 @@ if ! command -v dpkg-deb >/dev/null 2>&1; then
     exit 1
 fi
 
-stage="$(mktemp -d)"
-trap 'rm -rf "$stage"' EXIT
-chmod 755 "$stage"
+for tool in strip objcopy readelf; do
+    if ! command -v "$tool" >/dev/null 2>&1; then
+        echo "error: $tool is missing" >&2
+        echo "hint: install the package binutils" >&2
+        exit 1
+    fi
+done
+
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+stage="$work/bulla"
+symbols="$work/symbols"
+mkdir -m 755 "$stage" "$symbols"
 PREFIX=/usr DESTDIR="$stage" BULLA_PROGRAM="$program" ./scripts/install.sh
-if command -v strip >/dev/null 2>&1; then
-    strip --strip-unneeded "$stage/usr/bin/bulla"
-fi
 find "$stage/usr/share/man" -type f -exec gzip -9n {} +
 
 version="$("$program" --json version | sed 's/.*"version":"\([^"]*\)".*/\1/')"
@@ -74,9 +82,40 @@ set -e
 if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 POSTRM
 chmod 755 "$stage"/DEBIAN/p*
-(cd "$stage" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | sort -z | xargs -0 md5sum) \
-    >"$stage/DEBIAN/md5sums"
+
+# Debuggers find the symbols of a program by its build id.
+id="$(readelf -n "$program" | sed -n 's/.*Build ID: *//p' | head -n 1)"
+if [ -z "$id" ]; then
+    echo "error: $program has no build id" >&2
+    echo "hint: build it with a linker that writes one (cargo build --release, with the linker of the system)" >&2
+    exit 1
+fi
+debug="$symbols/usr/lib/debug/.build-id/$(echo "$id" | cut -c 1-2)"
+mkdir -p "$debug" "$symbols/DEBIAN"
+objcopy --only-keep-debug --compress-debug-sections "$program" "$debug/$(echo "$id" | cut -c 3-).debug"
+chmod 644 "$debug"/*.debug
+cat >"$symbols/DEBIAN/control" <<CONTROL
+Package: bulla-dbgsym
+Version: $version
+Architecture: $architecture
+Maintainer: $maintainer
+Auto-Built-Package: debug-symbols
+Section: debug
+Priority: optional
+Installed-Size: $(du -sk --exclude DEBIAN "$symbols" | cut -f1)
+Depends: bulla (= $version)
+Build-Ids: $id
+Description: debug symbols for bulla
+CONTROL
+
+# build DIRECTORY NAME
+build() {
+    (cd "$1" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | sort -z | xargs -0 md5sum) \
+        >"$1/DEBIAN/md5sums"
+    package="$out/${2}_${version}_$architecture.deb"
+    dpkg-deb --root-owner-group -Z"${DEB_COMPRESSION:-xz}" --build "$1" "$package" >&2
+    echo "$package"
+}
 mkdir -p "$out"
-package="$out/bulla_${version}_$architecture.deb"
-dpkg-deb --root-owner-group -Z"${DEB_COMPRESSION:-xz}" --build "$stage" "$package" >&2
-echo "$package"
+build "$symbols" bulla-dbgsym
+build "$stage" bulla

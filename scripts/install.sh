@@ -37,8 +37,12 @@ put() {
     install -m "$mode" "$@" "$directory/"
 }
 
-put 755 "$root/bin" "$program"
-[ "$(basename "$program")" = bulla ] || mv "$root/bin/$(basename "$program")" "$root/bin/bulla"
+# Without symbols: they are half of the file, and only debuggers read them. scripts/deb.sh puts them into a package.
+if ! command -v strip >/dev/null 2>&1 || ! strip --strip-unneeded -o "$work/bulla" "$program"; then
+    echo "note: the program is installed with its symbols, because strip (package binutils) is missing or failed" >&2
+    cp "$program" "$work/bulla"
+fi
+put 755 "$root/bin" "$work/bulla"
 install -d -m 755 "$destination$sbin"
 ln -sf "$prefix/bin/bulla" "$destination$sbin/mount.bulla"
 

@@ -2,6 +2,7 @@
 //! (docs/cli.md). The doc comments are the help texts and the manual.
 
 mod forks;
+mod naming;
 mod places;
 mod policy;
 mod protecting;
@@ -19,6 +20,7 @@ use crate::logging::LogFormat;
 use crate::output::Color;
 
 pub use forks::*;
+pub use naming::*;
 pub use places::*;
 pub use policy::*;
 pub use protecting::*;
@@ -59,7 +61,7 @@ pub struct Global {
     /// Print errors and warnings only
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Print more log messages; repeat for even more
+    /// Print log lines; repeat for more. Without it only daemons write them
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// When to color messages [default: auto]
@@ -129,6 +131,9 @@ pub enum Command {
     Mv(Mv),
     /// Remove files of a shared volume
     Rm(Rm),
+    /// Name sources, so that nobody has to type a volume id
+    #[command(subcommand)]
+    Source(SourceCommand),
     /// Show the state of this user's mounts
     Status(Status),
     /// Look for problems on this machine and say how to fix them
@@ -187,6 +192,16 @@ pub struct Man {
 }
 
 impl Command {
+    /// Whether it goes on until somebody ends it. Then it writes a log.
+    pub fn is_daemon(&self) -> bool {
+        match self {
+            Command::Serve(_) | Command::Share(ShareCommand::Run(_)) => true,
+            Command::Mount(args) => args.foreground,
+            Command::Protect(ProtectCommand::Attach(args)) => args.foreground,
+            _ => false,
+        }
+    }
+
     /// The command's name in records.
     pub fn name(&self) -> &'static str {
         match self {
@@ -215,6 +230,7 @@ impl Command {
             Command::Mkdir(_) => "mkdir",
             Command::Mv(_) => "mv",
             Command::Rm(_) => "rm",
+            Command::Source(command) => command.name(),
             Command::Status(_) => "status",
             Command::Doctor(_) => "doctor",
             Command::Ls(_) => "ls",

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use serde::Deserialize;
 use trust::judge::Freshness;
+use trust::statement::VolumeId;
 use wire::http::Tls;
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::logging::LogFormat;
 use crate::output::Color;
+use crate::sources::{NamedSource, SourceDirectory};
 use crate::units;
 
 /// A setting: its key in the file, its variable, its default, and the check of its value.
@@ -177,19 +178,13 @@ pub struct Value {
     pub origin: String,
 }
 
-/// A name that stands for a whole SOURCE.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NamedSource {
-    /// `VOLUMEID@LOCATION`.
-    pub source: String,
-}
-
 /// The configuration of one run.
 #[derive(Debug, Default)]
 pub struct Config {
     values: BTreeMap<&'static str, Value>,
     sources: BTreeMap<String, (NamedSource, String)>,
+    /// The user's file, which may be missing.
+    user_file: PathBuf,
     fault: Option<Failure>,
 }
 
@@ -203,13 +198,18 @@ impl Config {
     /// Reads all sources. `explicit` (`--config FILE`) replaces the user's file, and must exist.
     pub fn load(explicit: Option<&Path>) -> Outcome<Config> {
         let mut config = Config::built_in();
+        config.added(Path::new(SYSTEM_FILE))?;
         config.file(Path::new(SYSTEM_FILE), false)?;
         let variable = std::env::var_os(FILE_VARIABLE).filter(|value| !value.is_empty());
         let named = explicit.or(variable.as_deref().map(Path::new));
-        match named {
-            Some(path) => config.file(path, true)?,
-            None => config.file(&user_file(), false)?,
-        }
+        config.user_file = match named {
+            Some(path) => path.to_owned(),
+            None => user_file(),
+        };
+        let user_file = config.user_file.clone();
+        // What a person wrote into the file counts more than what `source add` wrote beside it.
+        config.added(&user_file)?;
+        config.file(&user_file, named.is_some())?;
         for setting in SETTINGS {
             if let Some(value) = std::env::var_os(setting.variable) {
                 let value = value.into_string().map_err(|_| {
@@ -253,6 +253,15 @@ impl Config {
         self.fault.as_ref()
     }
 
+    /// Reads what `bulla source add` wrote beside a file.
+    fn added(&mut self, file: &Path) -> Outcome<()> {
+        for (name, source, origin) in SourceDirectory::beside(file).read()? {
+            let origin = origin.display().to_string();
+            self.sources.insert(name, (source, origin));
+        }
+        Ok(())
+    }
+
     fn file(&mut self, path: &Path, must_exist: bool) -> Outcome<()> {
         let shown = path.display().to_string();
         let text = match std::fs::read_to_string(path) {
@@ -287,7 +296,7 @@ impl Config {
                     .try_into()
                     .map_err(|e| wrong(format!("[sources]: {e}")))?;
                 for (name, source) in sources {
-                    check_source_name(&name).map_err(&wrong)?;
+                    source.check(&name).map_err(&wrong)?;
                     self.sources.insert(name, (source, origin.to_owned()));
                 }
                 continue;
@@ -338,6 +347,25 @@ impl Config {
         self.sources.get(name).map(|(source, _)| source)
     }
 
+    /// The source that a name stands for, and the file that names it.
+    pub fn source_with_origin(&self, name: &str) -> Option<(&NamedSource, &str)> {
+        let (source, origin) = self.sources.get(name)?;
+        Some((source, origin))
+    }
+
+    /// The names that stand for a volume, sorted.
+    pub fn names_of(&self, volume: VolumeId) -> Vec<&str> {
+        let all = self.sources.iter();
+        all.filter(|(_, (source, _))| source.volume() == Some(volume))
+            .map(|(name, _)| name.as_str())
+            .collect()
+    }
+
+    /// The user's configuration file, which may be missing.
+    pub fn user_file(&self) -> &Path {
+        &self.user_file
+    }
+
     /// The text of a setting.
     pub fn text(&self, key: &str) -> &str {
         self.values.get(key).map_or("", |value| &value.text)
@@ -374,17 +402,6 @@ impl Config {
         // The value was checked when it was set.
         T::from_str(self.text(key), false).unwrap_or_default()
     }
-}
-
-/// A name must not look like a SOURCE or a path.
-fn check_source_name(name: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || !name.chars().all(plain) || name.starts_with(['.', '-']) {
-        return Err(format!(
-            "`{name}` is not a valid name of a source; use letters, digits, `-`, `_` and `.`"
-        ));
-    }
-    Ok(())
 }
 
 fn user_file() -> PathBuf {
@@ -453,6 +470,9 @@ mod tests {
             "[sources.x]\nsource = \"a\"\nsauce = \"b\"",
             "[sources.\"a@b\"]\nsource = \"a\"",
             "[sources.x]",
+            "[sources.x]\nsource = \"a\"\nmirrors = \"b\"",
+            "[sources.x]\nsource = \"a\"\nfreshness = \"never\"",
+            "[sources.x]\nsource = \"a\"\npolicy = \"pol\"",
             "not toml",
         ] {
             let failure = read(bad).unwrap_err();

@@ -44,7 +44,13 @@ kinds! {
     /// The syntax of SOURCE or LOCATION is wrong.
     BadSource => Usage, "write VOLUMEID@LOCATION: copy the whole volume id from the publisher, and write LOCATION as a directory, bulla://host[:port] or http(s)://host/path";
     /// SOURCE has no volume id.
-    NoVolumeId => Usage, "get the volume id from the publisher over a channel that you trust, and write VOLUMEID@LOCATION. This machine has no shared volume of this name either (`bulla share join` makes it a device of one)";
+    NoVolumeId => Usage, "get the volume id from the publisher over a channel that you trust, and write VOLUMEID@LOCATION; `bulla source add` keeps it under a name (`bulla source list` shows all). This machine has no shared volume of this name either (`bulla share join` makes it a device of one)";
+    /// No source has this name.
+    NoName => NotFound, "`bulla source list` lists the names; `bulla source add NAME SOURCE` adds one";
+    /// A name that a configuration file or a shared volume has already.
+    NameTaken => Usage, "choose another name, or change the file: `bulla source` does not touch what people wrote";
+    /// The words that were said are not those of the volume id.
+    OtherVolumeWords => Integrity, "nothing was added. Compare the spelling of the words with the publisher. If they are right, somebody gave you the id of another volume";
     /// A pattern of `--exclude` is not valid.
     BadPattern => Usage, "patterns are written as in .gitignore: `*.o`, `build/`, `/docs/*.html`";
     /// A passphrase is needed, but cannot be asked for.
@@ -192,7 +198,7 @@ kinds! {
     /// The owners revoked the volume.
     Revoked => Expired, "the owners revoked this volume; ask them for its successor, and use that volume id";
     /// The location does not have the pinned version.
-    NotPinned => Unavailable, "no location has the pinned version; use another LOCATION, or pin another version";
+    NotPinned => Unavailable, "no location has the version or the policy that you pinned; use another LOCATION, or pin another one";
     /// No replica answers.
     Unavailable => Unavailable, "check the address and that `bulla serve` or the web server is running there, or use another LOCATION";
     /// The location does not have the volume.

@@ -65,6 +65,7 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("deadline", "--deadline"),
     ("refresh", "--refresh"),
     ("freshness", "--freshness"),
+    ("policy", "--policy"),
     ("memory", "--memory"),
     ("cache", "--cache"),
     ("cache-size", "--cache-size"),
@@ -157,7 +158,7 @@ fn refused(option: &str) -> Option<Failure> {
 }
 
 fn unknown(option: &str) -> Failure {
-    let hint = "known options: allow_other, owner=, mirror=, deadline=, refresh=, freshness=, memory=, cache=, \
+    let hint = "known options: allow_other, owner=, mirror=, deadline=, refresh=, freshness=, policy=, memory=, cache=, \
                 cache-size=, cache-keep-free=, config=, ca=, profile=, tls_unverified, noexec, x-* and the options of \
                 mount(8) itself";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)

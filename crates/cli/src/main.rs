@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`args`] | the command line: commands, arguments, flags |
 //! | [`config`] | settings: files, variables, defaults |
+//! | [`sources`] | names that stand for sources |
 //! | [`daemon`] | commands that go to the background |
 //! | [`control`] | what other commands ask of an attached device, over a socket |
 //! | [`report`], [`sockets`], [`metrics`] | the status report and metrics of a mount, and the sockets that serve them |
@@ -54,12 +55,14 @@ mod roles;
 mod session;
 mod sharing;
 mod sockets;
+mod sources;
 mod text;
 mod units;
 
 use args::Cli;
 use config::Config;
 use failure::{Failure, Kind};
+use logging::Logging;
 use output::{Color, Output};
 
 fn main() -> ExitCode {
@@ -112,7 +115,13 @@ fn run(cli: Cli) -> ExitCode {
     let format = global
         .log_format
         .unwrap_or_else(|| config.choice("log-format"));
-    logging::start(format, global.verbose, global.quiet, color.on_stderr());
+    logging::start(Logging {
+        format,
+        verbose: global.verbose,
+        quiet: global.quiet,
+        color: color.on_stderr(),
+        is_daemon: cli.command.is_daemon(),
+    });
     let mut output = Output::new(name, global.json, global.quiet, color);
     let outcome = commands::run(&cli, &config, &mut output);
     ExitCode::from(output.close(outcome).code())

@@ -2,12 +2,14 @@
 //! per line, and the last one is always a `result` record. Design: *Output*.
 
 use std::io::{BufWriter, IsTerminal, Write};
+use std::sync::Mutex;
 
 use serde_json::{Map, Value, json};
 use trust::root::RootRecord;
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::logging;
 use crate::{text, units};
 
 /// Version of the JSON records. New fields do not change it; renaming or removing a field or changing its
@@ -48,6 +50,10 @@ pub struct Output {
     quiet: bool,
     color: bool,
     terminal: bool,
+    /// Most columns of a message; `None` if stderr is no terminal.
+    columns: Option<usize>,
+    /// The warnings so far, so that nothing is told twice.
+    warned: Mutex<String>,
     /// Whether the volume has expired and the grace applies: a field of the result record.
     stale: bool,
     /// Whether the volume was opened from the cache alone: a field of the result record.
@@ -75,6 +81,8 @@ impl Output {
             quiet,
             color: color.on_stderr(),
             terminal: stdout.is_terminal(),
+            columns: columns(),
+            warned: Mutex::default(),
             stale: false,
             offline: false,
             newest: None,
@@ -152,14 +160,65 @@ impl Output {
     /// Prints a note on stderr, unless `-q` is given.
     pub fn note(&self, note: &str) {
         if !self.quiet {
-            say(&format!("{}\n", text::printable_message(note)));
+            self.message("", note);
         }
     }
 
     /// Prints a warning on stderr, even with `-q`.
     pub fn warn(&self, warning: &str) {
-        let label = self.paint("33", "warning:");
-        say(&format!("{label} {}\n", text::printable_message(warning)));
+        self.message("warning:", warning);
+        if let Ok(mut warned) = self.warned.lock()
+            && warned.len() < BUFFER_BYTES
+        {
+            warned.push_str(warning);
+            warned.push('\n');
+        }
+    }
+
+    /// Prints a message after its label: on a terminal at most [`MAX_COLUMNS`] wide, elsewhere as one line for programs.
+    fn message(&self, label: &str, words: &str) {
+        let words = text::printable_message(words);
+        let whole = match label {
+            "" => words,
+            label => format!("{label} {words}"),
+        };
+        let whole = match self.columns {
+            Some(columns) => text::wrapped(&whole, columns),
+            None => whole,
+        };
+        let code = match label {
+            "error:" => "31",
+            "hint:" => "36",
+            _ => "33",
+        };
+        match whole.strip_prefix(label).filter(|_| !label.is_empty()) {
+            Some(rest) => say(&format!("{}{rest}\n", self.paint(code, label))),
+            None => say(&format!("{whole}\n")),
+        }
+    }
+
+    /// Warns of what the libraries met, unless a warning or the failure tells it.
+    fn tell_kept(&self, failure: Option<&Failure>) {
+        let (kept, more) = logging::take_kept();
+        let mut told = match self.warned.lock() {
+            Ok(warned) => warned.clone(),
+            Err(_) => String::new(),
+        };
+        if let Some(failure) = failure {
+            told.push_str(&failure.error);
+            told.extend(failure.causes.iter().map(|cause| format!("\n{cause}")));
+        }
+        for one in kept {
+            let words = one.to_string();
+            if !one.is_told_by(&told) {
+                self.warn(&words);
+                told.push('\n');
+                told.push_str(&words);
+            }
+        }
+        if more > 0 {
+            self.warn(&format!("{more} more warnings; `-v` shows them all"));
+        }
     }
 
     /// Warns that the version expired at `ended` and is used within the grace.
@@ -229,6 +288,9 @@ impl Output {
         let closed = match outcome {
             Ok(done) => {
                 let exit = done.exit;
+                // The result comes before the warnings, also where both go to one terminal.
+                let _ = self.flush();
+                self.tell_kept(None);
                 let written = self.close_record(exit, done.fields, None);
                 written.and_then(|()| self.flush()).map(|()| exit)
             }
@@ -240,6 +302,8 @@ impl Output {
             Err(failure) if failure.error == BROKEN_PIPE => Exit::Ok,
             Err(failure) => {
                 let exit = failure.exit();
+                let _ = self.flush();
+                self.tell_kept(Some(&failure));
                 self.print(&failure);
                 // If stdout is closed, nobody can read the record.
                 let _ = self
@@ -289,15 +353,11 @@ impl Output {
     }
 
     fn print(&self, failure: &Failure) {
-        let safe = text::printable_message;
-        let line = |color, label, words| {
-            say(&format!("{} {}\n", self.paint(color, label), safe(words)));
-        };
-        line("31", "error:", &failure.error);
+        self.message("error:", &failure.error);
         for cause in &failure.causes {
-            line("33", "cause:", cause);
+            self.message("cause:", cause);
         }
-        line("36", "hint:", failure.hint());
+        self.message("hint:", failure.hint());
     }
 }
 
@@ -329,6 +389,26 @@ impl Done {
             exit: Exit::Ok,
             fields,
         }
+    }
+}
+
+/// Most columns of a message on a terminal. Longer lines are hard to read, and few terminals have more.
+const MAX_COLUMNS: usize = 100;
+/// Fewest columns for which messages are wrapped.
+const MIN_COLUMNS: usize = 40;
+
+/// The columns of messages, if stderr is a terminal.
+fn columns() -> Option<usize> {
+    let stderr = std::io::stderr();
+    if !stderr.is_terminal() {
+        return None;
+    }
+    // A terminal that does not know its size says 0.
+    let size = rustix::termios::tcgetwinsize(&stderr).ok();
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    match columns {
+        0 => Some(MAX_COLUMNS),
+        columns => Some(columns.clamp(MIN_COLUMNS, MAX_COLUMNS)),
     }
 }
 

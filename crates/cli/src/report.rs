@@ -121,6 +121,17 @@ fn is_set(record: &Value, path: &str) -> bool {
     record.pointer(path).is_some_and(|value| !value.is_null())
 }
 
+fn volume_words(record: &Value) -> String {
+    let names = record.pointer("/names").and_then(Value::as_array);
+    let names = names.into_iter().flatten().filter_map(Value::as_str);
+    let names: Vec<&str> = names.collect();
+    let volume = word(record, "/volume");
+    match names.is_empty() {
+        true => volume,
+        false => format!("{} ({volume})", names.join(", ")),
+    }
+}
+
 /// The record as lines for people. It comes from another process, which may have another version, so
 /// missing fields are shown as `-`.
 pub fn lines(record: &Value) -> Vec<String> {
@@ -131,7 +142,7 @@ pub fn lines(record: &Value) -> Vec<String> {
     let age = units::span(Duration::from_secs(number(record, "/age_s")));
     let mut lines = vec![
         word(record, "/dir"),
-        format!("  volume   {}", word(record, "/volume")),
+        format!("  volume   {}", volume_words(record)),
         format!(
             "  version  {}, signed {age} ago, valid until {} ({left})",
             word(record, "/version"),

@@ -295,7 +295,7 @@ mod tests {
         let later = text::base64(b"later");
         assert!(shown.contains(&later) && json.contains(&later), "{shown}");
         assert!(
-            shown.contains("1 of 2 must sign, for 1h at most"),
+            shown.contains("1 of 2 must sign, for 1 h at most"),
             "{shown}"
         );
         assert!(shown.contains("log 1 of 1 must sign"), "{shown}");

@@ -32,11 +32,21 @@ pub struct Session {
     deadline: Duration,
     tls: Tls,
     freshness: Freshness,
+    policy_pin: Option<[u8; 32]>,
 }
 
 impl Session {
     /// Starts the runtime.
     pub fn start(config: &Config, reading: &Reading) -> Outcome<Session> {
+        let wrong = |why| Failure::new(Kind::Config, why);
+        let named = config.source(&reading.source);
+        let of_name = match named {
+            Some(named) => (
+                named.freshness().map_err(wrong)?,
+                named.policy().map_err(wrong)?,
+            ),
+            None => (None, None),
+        };
         Ok(Session {
             runtime: runtime()?,
             state_dir: config.path("state-dir").unwrap_or_default(),
@@ -49,11 +59,11 @@ impl Session {
                 Some(file) => Tls::Authority(file.clone()),
                 None => config.tls(),
             },
-            freshness: match reading.freshness {
+            freshness: match reading.freshness.or(of_name.0) {
                 Some(freshness) => freshness,
-                None => units::parse_freshness(config.text("freshness"))
-                    .map_err(|why| Failure::new(Kind::Config, why))?,
+                None => units::parse_freshness(config.text("freshness")).map_err(wrong)?,
             },
+            policy_pin: reading.policy.or(of_name.1),
         })
     }
 
@@ -78,17 +88,14 @@ impl Session {
         output: &mut Output,
     ) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;
-        let mirrors = reading
-            .mirror
-            .iter()
-            .map(|text| absolute(Location::from_str(text)?));
-        let mirrors: Vec<Location> = mirrors.collect::<Outcome<_>>()?;
+        let mirrors = mirrors(config, reading)?;
         let options = VolumeOptions {
             state_directory: self.state_dir.clone(),
             cache_bytes: reading.caching.memory_bytes(config)?,
             disk_cache: reading.caching.open(config)?,
             deadline: self.deadline,
             freshness: self.freshness,
+            policy_pin: self.policy_pin,
             toward: (!path.is_empty()).then(|| path.to_vec()),
             reads,
             ..VolumeOptions::default()
@@ -184,9 +191,7 @@ impl Session {
     ) -> Outcome<(VolumeId, Vec<Arc<dyn Replica>>)> {
         let source = self.source(config, &reading.source)?;
         let mut locations = vec![source.location];
-        for text in &reading.mirror {
-            locations.push(absolute(Location::from_str(text)?)?);
-        }
+        locations.extend(mirrors(config, reading)?);
         let (mut places, mut failure) = (Vec::new(), None);
         // Opening a location may start a task.
         let _runtime = self.runtime.enter();
@@ -203,6 +208,11 @@ impl Session {
             Some(error) if places.is_empty() => Err(error.into()),
             _ => Ok((source.volume, places)),
         }
+    }
+
+    /// The hash of the policy that the volume's policies must contain.
+    pub fn policy_pin(&self) -> Option<[u8; 32]> {
+        self.policy_pin
     }
 
     /// Time limit of each read.
@@ -280,6 +290,16 @@ fn numbers(all: &[u64]) -> String {
         0 => shown.join(", "),
         more => format!("{} and {more} older ones", shown.join(", ")),
     }
+}
+
+/// The further locations: those of the named source, and those of the flags.
+fn mirrors(config: &Config, reading: &Reading) -> Outcome<Vec<Location>> {
+    let named = config.source(&reading.source);
+    let named = named.iter().flat_map(|named| &named.mirrors);
+    named
+        .chain(&reading.mirror)
+        .map(|text| absolute(Location::from_str(text)?))
+        .collect()
 }
 
 /// The runtime of a command.
@@ -421,7 +441,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Outcome<()> {
 }
 
 /// Makes a path absolute, so that it stays valid when this process changes its working directory.
-fn absolute(location: Location) -> Outcome<Location> {
+pub fn absolute(location: Location) -> Outcome<Location> {
     match location {
         Location::Directory(path) => {
             let whole = std::path::absolute(&path);

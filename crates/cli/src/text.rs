@@ -42,6 +42,34 @@ pub fn printable_message(message: &str) -> String {
         .collect()
 }
 
+/// Breaks a message into lines of at most `columns` characters, at its spaces. Words are never broken: an id can be copied
+/// whole. Lines after the first are indented by two spaces.
+pub fn wrapped(message: &str, columns: usize) -> String {
+    let mut out = String::with_capacity(message.len());
+    for (at, line) in message.split('\n').enumerate() {
+        if at > 0 {
+            out.push('\n');
+        }
+        let mut column = 0;
+        for (at, word) in line.split(' ').enumerate() {
+            let width = word.chars().count();
+            match (at, column + 1 + width <= columns) {
+                (0, _) => column = width,
+                (_, true) => {
+                    out.push(' ');
+                    column += 1 + width;
+                }
+                (_, false) => {
+                    out.push_str("\n  ");
+                    column = 2 + width;
+                }
+            }
+            out.push_str(word);
+        }
+    }
+    out
+}
+
 /// Adds a name to a JSON record: `KEY` is the name as text. If the name is not UTF-8, `KEY` is an
 /// approximation and `KEY_base64` has the exact bytes.
 pub fn put_name(record: &mut Map<String, Value>, key: &str, name: &[u8]) {
@@ -110,6 +138,23 @@ mod tests {
             "cod\\xe2\\x80\\xaeexe"
         );
         assert_eq!(printable_message("a\x1b[0mb\nc"), "a\u{fffd}[0mb\nc");
+    }
+
+    #[test]
+    fn messages_are_broken_at_spaces_only() {
+        let id = "v".repeat(64);
+        let message = format!("error: the volume {id} is not here\nand  this stays as it is");
+        let broken = wrapped(&message, 40);
+        assert_eq!(
+            broken,
+            format!("error: the volume\n  {id}\n  is not here\nand  this stays as it is")
+        );
+        let words = "five words ".repeat(60);
+        let broken = wrapped(&words, 100);
+        assert!(broken.lines().all(|line| line.chars().count() <= 100));
+        assert!(broken.lines().count() > 6);
+        let joined = broken.replace("\n  ", " ");
+        assert_eq!(joined, words, "nothing is lost");
     }
 
     #[test]

@@ -160,12 +160,7 @@ pub fn first(number: u64) -> String {
 
 /// Formats a time as RFC 3339 with seconds.
 pub fn time(unix_s: u64) -> String {
-    let at = std::time::UNIX_EPOCH.checked_add(Duration::from_secs(unix_s));
-    match at {
-        // humantime does not format years after 9999. Such a time means "never".
-        Some(at) if unix_s < 253_402_300_800 => humantime::format_rfc3339_seconds(at).to_string(),
-        _ => "never".to_owned(),
-    }
+    trust::calendar::rfc3339(unix_s)
 }
 
 /// Formats a [`std::time::SystemTime`] as [`time`] does.
@@ -174,15 +169,28 @@ pub fn system_time(time: std::time::SystemTime) -> String {
     self::time(since.map_or(0, |since| since.as_secs()))
 }
 
-/// Formats a duration with at most two units: `6days 23h`.
+/// Formats a duration with at most two units: `6 days 23 h`.
 pub fn span(duration: Duration) -> String {
-    let whole = match duration.as_secs() {
-        0 => Duration::from_millis(duration.as_millis() as u64),
-        seconds => Duration::from_secs(seconds),
-    };
-    let text = humantime::format_duration(whole).to_string();
-    let units: Vec<&str> = text.split(' ').take(2).collect();
-    units.join(" ")
+    let seconds = duration.as_secs();
+    if seconds == 0 {
+        return match duration.subsec_millis() {
+            0 => "0 s".to_owned(),
+            millis => format!("{millis} ms"),
+        };
+    }
+    let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
+    let parts = [
+        (days, count(days, "day", "days")),
+        (hours, format!("{hours} h")),
+        (seconds / 60 % 60, format!("{} min", seconds / 60 % 60)),
+        (seconds % 60, format!("{} s", seconds % 60)),
+    ];
+    // Two units that follow one another: nobody needs the seconds of a day.
+    let largest = parts.iter().position(|(number, _)| *number > 0);
+    let shown = parts.iter().skip(largest.unwrap_or_default()).take(2);
+    let shown = shown.filter(|(number, _)| *number > 0);
+    let words: Vec<&str> = shown.map(|(_, words)| words.as_str()).collect();
+    words.join(" ")
 }
 
 #[cfg(test)]
@@ -289,9 +297,15 @@ mod tests {
 
     #[test]
     fn spans_have_two_units_at_most() {
-        assert_eq!(span(Duration::from_millis(90_061_500)), "1day 1h");
-        assert_eq!(span(Duration::from_micros(1_500)), "1ms");
-        assert_eq!(span(Duration::ZERO), "0s");
+        let seconds = |seconds| span(Duration::from_secs(seconds));
+        assert_eq!(span(Duration::from_millis(90_061_500)), "1 day 1 h");
+        assert_eq!(seconds(6 * 86_400 + 23 * 3600 + 3599), "6 days 23 h");
+        assert_eq!(seconds(2 * 86_400 + 59), "2 days");
+        assert_eq!(seconds(3600 + 61), "1 h 1 min");
+        assert_eq!(seconds(119), "1 min 59 s");
+        assert_eq!(span(Duration::from_micros(1_500)), "1 ms");
+        assert_eq!(span(Duration::ZERO), "0 s");
+        assert_eq!(span(Duration::MAX), "213503982334601 days 7 h");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use state::StateError;
 use store::StoreError;
 use trust::Reject;
+use trust::calendar::rfc3339;
 use trust::tally::Tally;
 
 /// An error of publishing; nothing has been published when it is returned.
@@ -91,7 +92,7 @@ pub enum PublishError {
         not_after: u64,
     },
     /// The record that the timestamp would be for has expired.
-    #[error("version {version} itself ended at {until} (unix seconds): no timestamp can extend it")]
+    #[error("version {version} itself expired at {}: no timestamp can extend it", rfc3339(*until))]
     RecordOver {
         /// The version.
         version: u64,

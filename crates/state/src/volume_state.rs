@@ -81,6 +81,11 @@ impl VolumeState {
         }
     }
 
+    /// The volume.
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
     /// Takes the lock; waits for it on this thread until `deadline`. Holders keep it while they read and
     /// write a few small files. Not for threads of a runtime: those call [`VolumeState::update`].
     ///

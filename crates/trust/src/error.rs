@@ -1,5 +1,6 @@
 //! Why bytes were not believed. One enum for the whole crate; callers add volume, path and replica.
 
+use crate::calendar::rfc3339;
 use crate::kind::Kind;
 use crate::volume_id::VolumeId;
 
@@ -76,7 +77,7 @@ pub enum Reject {
     #[error("refused on this machine: {0}")]
     Refused(&'static str),
     /// The statement's validity has ended.
-    #[error("expired at {until} (unix seconds), now is {now}")]
+    #[error("it expired at {}; now is {}", rfc3339(*until), rfc3339(*now))]
     Expired {
         /// End of validity, unix seconds.
         until: u64,
@@ -84,7 +85,7 @@ pub enum Reject {
         now: u64,
     },
     /// The statement starts in the future: a clock is wrong, the reader's or the publisher's.
-    #[error("starts at {start} (unix seconds), more than ten minutes after now ({now})")]
+    #[error("it starts at {}, more than ten minutes after now ({})", rfc3339(*start), rfc3339(*now))]
     NotYetValid {
         /// Claimed start, unix seconds.
         start: u64,

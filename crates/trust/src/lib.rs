@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | [`handle`], [`kind`] | the name of a block: keyed hash of kind and plaintext | SFSRO 3.2 |
 //! | [`text`] | handles, volume ids and keys as text with a checksum | design `trees.md` |
+//! | [`calendar`] | times in messages | RFC 3339 |
 //! | [`encode`] | the one encoding style: canonical, bounded, never panicking | |
 //! | [`frame`] | a block as it is stored and sent | |
 //! | [`mod@array`] | the array tree: file content as ordered blocks with lengths | SFSRO 3.2.1, design `trees.md` |
@@ -36,6 +37,7 @@
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
 
+pub mod calendar;
 pub mod encode;
 pub mod error;
 pub mod frame;

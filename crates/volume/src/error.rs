@@ -5,6 +5,7 @@ use reader::ReadError;
 use state::StateError;
 use store::StoreError;
 use trust::Reject;
+use trust::calendar::rfc3339;
 use trust::error::Class;
 
 /// An error of finding, following or reading a volume.
@@ -24,7 +25,7 @@ pub enum VolumeError {
         why: Reject,
     },
     /// The adopted statement has expired and nothing newer was found.
-    #[error("the volume's statement expired at {until} (unix seconds) and nothing newer was found")]
+    #[error("this version of the volume expired at {}, and nothing newer was found", rfc3339(*until))]
     Expired {
         /// End of validity, unix seconds.
         until: u64,

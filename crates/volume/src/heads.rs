@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use state::{LockedState, VolumeState};
+use store::StoreError;
 use store::mirrors::Mirrors;
 use trust::Reject;
 use trust::error::Class;
@@ -36,6 +37,8 @@ pub struct HeadRound<'a> {
     pub signatures: &'a Arc<Mutex<Signatures>>,
     /// How fresh a statement must be.
     pub freshness: Freshness,
+    /// The hash of a policy that the policies of every head must contain (verification.md, *Pin*).
+    pub policy_pin: Option<[u8; 32]>,
     /// The time of the wall clock, unix seconds.
     pub wall: u64,
     /// The reader's time, unix seconds; not before the wall clock or the newest statement verified.
@@ -163,15 +166,16 @@ impl HeadRound<'_> {
         });
         let (mut decoded, mut fetched) = (Vec::new(), Vec::new());
         for told in heads.into_iter().chain(own) {
-            match Head::decode(&told.bytes) {
+            match self.decoded(&told) {
                 Ok(head) => {
                     decoded.push(head);
                     fetched.push(told);
                 }
-                Err(why) => {
-                    self.blame(told.mirror, &why);
-                    let place = told.place;
-                    errors.push((told.mirror, VolumeError::Statement { place, why }));
+                Err(error) => {
+                    if let VolumeError::Statement { why, .. } = &error {
+                        self.blame(told.mirror, why);
+                    }
+                    errors.push((told.mirror, error));
                 }
             }
         }
@@ -200,6 +204,29 @@ impl HeadRound<'_> {
         self.log_news(&verified, &errors);
         let errors = errors.into_iter().map(|(_, error)| error);
         Ok((verified, errors.collect()))
+    }
+
+    /// The head that a replica sent.
+    ///
+    /// A directory or a web server does not know which volume is asked for. If it has another one, that is no lie
+    /// about this one, and the error is that of a server which says that it does not have the volume.
+    ///
+    /// # Errors
+    /// [`VolumeError::Statement`] for bytes that are no head; [`VolumeError::Place`] for one of another volume.
+    pub(crate) fn decoded(&self, told: &FetchedHead) -> Result<Head, VolumeError> {
+        let place = || told.place.clone();
+        let head = Head::decode(&told.bytes).map_err(|why| VolumeError::Statement {
+            place: place(),
+            why,
+        })?;
+        let is_other = head.volume().is_ok_and(|id| id != self.state.volume());
+        match told.mirror {
+            Some(_) if is_other => {
+                let error = StoreError::NoVolume { place: place() };
+                Err(VolumeError::from_store("the head", &error))
+            }
+            _ => Ok(head),
+        }
     }
 
     /// Judges heads under the lock of the floor; stores their policies, the newest start, and evidence. A pinned
@@ -285,6 +312,8 @@ impl HeadRound<'_> {
                 (_, Class::Fork) => {}
                 // It need not know how the user of this machine settled a fork.
                 _ if matches!(why, Reject::Refused(_)) => {}
+                // It may lag behind the pinned policy, as a replica may.
+                _ if matches!(why, Reject::NotPinned(_)) => {}
                 (mirror, _) => self.blame(mirror, &why),
             }
             if why.class() == Class::Unsupported {
@@ -423,6 +452,7 @@ impl HeadRound<'_> {
         Terms {
             wall: self.wall,
             freshness: self.freshness,
+            policy_pin: self.policy_pin,
             ..Terms::strict(self.now)
         }
     }

@@ -106,14 +106,16 @@ impl History {
         replica: Arc<dyn Replica>,
         head: Head,
         floor: Floor,
-        now: u64,
+        round: &HeadRound<'_>,
     ) -> Result<History, Reject> {
+        let now = round.now;
         let claimed: RootRecord = head.record.statement().read(floor.volume())?;
         let terms = Terms {
             freshness: Freshness::Pinned {
                 version: claimed.version,
                 record_hash: head.record.hash(),
             },
+            policy_pin: round.policy_pin,
             ..Terms::strict(now)
         };
         let mut signatures = Signatures::default();
@@ -407,12 +409,9 @@ impl HeadRound<'_> {
         }
         let mut heads = Vec::new();
         for told in fetched.heads {
-            match Head::decode(&told.bytes) {
+            match self.decoded(&told) {
                 Ok(head) => heads.push((told, head)),
-                Err(why) => {
-                    let place = told.place;
-                    errors.push(VolumeError::Statement { place, why });
-                }
+                Err(error) => errors.push(error),
             }
         }
         // The floor is only read: reading history does not move it.
@@ -429,7 +428,7 @@ impl HeadRound<'_> {
             else {
                 continue;
             };
-            match History::begin(mirror, replica, head, learned.floor.clone(), self.now) {
+            match History::begin(mirror, replica, head, learned.floor.clone(), self) {
                 Ok(history) => histories.push(history),
                 Err(why) => {
                     let why = learned.reason(at, why);

@@ -20,6 +20,8 @@ pub struct VolumeOptions {
     pub deadline: Duration,
     /// How fresh a statement must be.
     pub freshness: Freshness,
+    /// The hash of a policy. A head is accepted only if this is its genesis policy or one of its newest seven.
+    pub policy_pin: Option<[u8; 32]>,
     /// The path that is read first, `/` between its names. Far replicas may send its blocks together
     /// with the head. Only a hint.
     pub toward: Option<Vec<u8>>,
@@ -39,6 +41,7 @@ impl Default for VolumeOptions {
             cache_bytes: 128 << 20,
             deadline: Duration::from_secs(30),
             freshness: Freshness::Strict,
+            policy_pin: None,
             toward: None,
             reads: None,
             disk_cache: None,

@@ -10,12 +10,13 @@ use volume::Which;
 
 use crate::caching::Caching;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::sources::parse_policy;
 use crate::units::{parse_count, parse_duration, parse_freshness, parse_position};
 
 /// Where a volume is read from.
 #[derive(Debug, Args)]
 pub struct Reading {
-    /// The volume: VOLUMEID@LOCATION, or a name from the configuration
+    /// The volume: VOLUMEID@LOCATION, or a name from the configuration (`bulla source add`)
     pub source: String,
     /// Another location of the volume (repeatable)
     #[arg(long, value_name = "LOCATION")]
@@ -39,6 +40,10 @@ pub struct Reading {
     /// record, valid or not) [default: strict, setting `freshness`]
     #[arg(long, value_name = "HOW", value_parser = parse_freshness)]
     pub freshness: Option<Freshness>,
+    /// Accept only versions under this policy (pol1...) or a successor of it. It must be the first policy of the volume or
+    /// one of the newest seven
+    #[arg(long, value_name = "POLICY", value_parser = parse_policy)]
+    pub policy: Option<[u8; 32]>,
 }
 
 /// `bulla mount`.

@@ -23,7 +23,14 @@ pub fn show(config: &Config, output: &mut Output) -> Outcome<Done> {
     }
     for (name, source, origin) in config.sources() {
         if output.json() {
-            let record = json!({"name": name, "source": source.source, "origin": origin});
+            let record = json!({
+                "name": name,
+                "source": source.source,
+                "mirrors": source.mirrors,
+                "freshness": source.freshness,
+                "policy": source.policy,
+                "origin": origin,
+            });
             output.record("source", fields(record))?;
         } else {
             output.line(&format!("source {name:<8} {} {origin}", source.source))?;

@@ -17,7 +17,6 @@ use serde_json::json;
 use state::{StateError, VolumeState};
 use trust::floor::Floor;
 use trust::statement::VolumeId;
-use wire::Source;
 
 use crate::args::Doctor;
 use crate::commands::status;
@@ -186,9 +185,9 @@ fn configuration(config: &Config) -> Vec<Finding> {
         check.problem(words.join(": "), fault.hint());
     }
     for (name, named, origin) in config.sources() {
-        if let Err(error) = Source::from_str(&named.source) {
-            let hint = Failure::from(error.clone()).hint().to_owned();
-            check.problem(format!("{origin}: invalid source `{name}`: {error}"), hint);
+        if let Err(failure) = named.parsed() {
+            let error = format!("{origin}: invalid source `{name}`: {failure}");
+            check.problem(error, failure.hint());
         }
     }
     check.or_well("all settings are valid")

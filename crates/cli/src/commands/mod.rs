@@ -10,6 +10,7 @@ use crate::output::{Done, Output};
 mod alterations;
 mod cat;
 mod check;
+mod completing;
 mod config;
 mod damage;
 mod doctor;
@@ -35,6 +36,7 @@ mod seen;
 pub mod serve;
 mod share;
 mod sign;
+mod source;
 mod stat;
 mod status;
 mod upkeep;
@@ -74,6 +76,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Mv(args) => files::names::mv(args, config, output),
         Command::Rm(args) => files::remove::run(args, config, output),
         Command::Umount(args) => mount::umount(args, output),
+        Command::Source(command) => source::run(command, config, output),
         Command::Status(args) => status::run(args, config, output),
         Command::Doctor(args) => doctor::run(args, config, output),
         Command::Ls(args) => ls::run(args, config, output),
@@ -83,7 +86,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Verify(args) => verify::run(args, config, output),
         Command::Prefetch(args) => prefetch::run(args, config, output),
         Command::Config(ConfigCommand::Show) => config::show(config, output),
-        Command::Completions(args) => manual::completions(args, output),
+        Command::Completions(args) => completing::completions(args, output),
         Command::Man(args) => manual::man(args, output),
         Command::Version => manual::version(output),
     }

@@ -53,8 +53,10 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
         let version = mounted.get("version").cloned().unwrap_or_default();
         let newest = mounted.get("newest");
         let newest = newest.map(|newest| format!(" (the newest is version {newest})"));
+        let named = config.source(&args.reading.source);
+        let of = named.map_or(String::new(), |_| format!(" of {}", args.reading.source));
         output.note(&format!(
-            "version {version}{} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
+            "version {version}{of}{} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
             newest.unwrap_or_default(),
             dir.display(),
             args.dir.display(),

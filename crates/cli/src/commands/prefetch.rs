@@ -84,10 +84,7 @@ fn tell(
         "used_bytes": disk.used_bytes(),
         "damages": report.damage_count,
     }));
-    let damages = &report.damages;
-    damage::tell(damages.iter().map(|it| (&*it.path, &it.why)), output)?;
-    if let Some(gravest) = report.gravest() {
-        let mut failure = Failure::from(gravest.why.clone());
+    if let Some(mut failure) = damage::tell(damage::of(report), report.damage_count, output)? {
         failure.push_cause(
             "a part of the tree could not be fetched; the rest is in the cache".to_owned(),
         );

@@ -42,7 +42,7 @@ pub fn run(args: &Prune, output: &mut Output) -> Outcome<Done> {
             output.note(&format!(
                 "the removed files stay for {}, for readers of the previous index; the first pull, publish or \
                  prune after that deletes them",
-                humantime::format_duration(options.grace)
+                units::span(options.grace)
             ));
         }
     }

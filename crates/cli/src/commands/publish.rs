@@ -231,6 +231,10 @@ pub fn print(published: &Published, how: How, output: &mut Output) -> Outcome<()
     }
     output.line(&format!("tree     {}", units::totals(&published.totals)))?;
     output.line(&format!("new      {}", units::size(published.new_bytes)))?;
+    if published.unchanged && !how.dry_run {
+        output
+            .note("Nothing has changed since the previous version: the new one has the same tree.");
+    }
     if published.new_volume && !how.dry_run && !how.unsigned {
         output.note(
             "This is a new volume. Give its id to the readers over a channel that they trust: the id is all \

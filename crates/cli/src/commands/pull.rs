@@ -30,6 +30,7 @@ pub fn run(args: &Pull, config: &Config, output: &mut Output) -> Outcome<Done> {
     let options = PullOptions {
         state_directory: config.path("state-dir").unwrap_or_default(),
         deadline: session.deadline(),
+        policy_pin: session.policy_pin(),
         bytes_per_second: args.bwlimit,
         scope: Scope::new(paths),
         keep: args.keep,

@@ -37,7 +37,7 @@ pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done>
     };
     let mut survey = Survey::of(only);
     for (socket, heard) in sockets::ask_all(&sockets::directory(config))? {
-        survey.add(socket, heard, output)?;
+        survey.add(socket, heard, config, output)?;
     }
     for line in own_mounts()? {
         if survey.wants(&line.directory) && !survey.answered.contains(&line.directory) {
@@ -96,9 +96,16 @@ impl Survey {
     }
 
     /// Shows the record of a mount. Removes the socket of a daemon that has died.
-    fn add(&mut self, socket: PathBuf, heard: Heard, output: &mut Output) -> Outcome<()> {
+    fn add(
+        &mut self,
+        socket: PathBuf,
+        heard: Heard,
+        config: &Config,
+        output: &mut Output,
+    ) -> Outcome<()> {
         let (why, hint) = match heard {
-            Heard::Record(record) => {
+            Heard::Record(mut record) => {
+                put_names(&mut record, config);
                 let dir = record.get("dir").and_then(Value::as_str);
                 let dir = PathBuf::from(dir.unwrap_or_default());
                 if self.wants(&dir) {
@@ -169,6 +176,16 @@ fn of_line(line: Line) -> Mute {
         why: why.to_owned(),
         hint,
         place: line.directory,
+    }
+}
+
+/// Adds the names that stand for the mounted volume now: the daemon may have been started with others.
+fn put_names(record: &mut Value, config: &Config) {
+    let volume = record.get("volume").and_then(Value::as_str);
+    let volume = volume.and_then(|text| text.parse().ok());
+    let names = volume.map(|volume| config.names_of(volume));
+    if let Value::Object(fields) = record {
+        fields.insert("names".to_owned(), json!(names.unwrap_or_default()));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::args::Verify;
 use crate::commands::{damage, files};
 use crate::config::Config;
 use crate::entry;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::session::Session;
@@ -48,15 +48,7 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
         "data_bytes": report.data_bytes,
         "damages": report.damage_count,
     }));
-    let damages = &report.damages;
-    damage::tell(damages.iter().map(|it| (&*it.path, &it.why)), output)?;
-    if let Some(gravest) = report.gravest() {
-        let mut failure = Failure::from(gravest.why.clone());
-        let count = report.damage_count;
-        failure.push_cause(match count {
-            1 => "one problem was found".to_owned(),
-            _ => format!("{count} problems were found; this is the most serious one"),
-        });
+    if let Some(mut failure) = damage::tell(damage::of(report), report.damage_count, output)? {
         failure.fields = record;
         return Err(failure);
     }

@@ -72,6 +72,7 @@ pub fn named(config: &Config, reading: &Reading) -> Outcome<Option<Home>> {
     let flags = [
         (!reading.mirror.is_empty(), "--mirror"),
         (reading.freshness.is_some(), "--freshness"),
+        (reading.policy.is_some(), "--policy"),
         (reading.ca.is_some(), "--ca"),
         (reading.tls_unverified, "--tls-unverified"),
     ];

@@ -180,10 +180,18 @@ fn nothing_is_read_without_the_right_volume_id() {
     let other = Home::new();
     let stranger = other.published();
     assert_ne!(stranger, volume);
-    let code = home.run(&["ls", &format!("{stranger}@{repo}")]).code;
-    assert!([20, 30].contains(&code), "{code}");
-    home.run(&["ls", &format!("{stranger}@{}", server.location())])
-        .ends(30);
+    let both = home.serve_both("repo");
+    let (_, web) = both.sources[1].split_once('@').unwrap();
+    let refusals = [repo.as_str(), server.location(), web].map(|place| {
+        let refused = home.run(&["--json", "ls", &format!("{stranger}@{place}")]);
+        let refused = refused.ends(30);
+        let error = refused.err.replace(place, "PLACE");
+        assert_eq!(error.lines().count(), 2, "one error and its hint: {error}");
+        error
+    });
+    assert!(refusals[0].contains("PLACE does not have this volume"));
+    assert_eq!(refusals[0], refusals[1], "a directory and a server");
+    assert_eq!(refusals[0], refusals[2], "a directory and a web root");
 }
 
 #[test]

@@ -210,6 +210,11 @@ fn the_command_lines_about_monitoring_run() {
 }
 
 #[test]
+fn the_command_lines_about_names_run() {
+    run("docs/operations/names.md", 5);
+}
+
+#[test]
 fn the_command_lines_about_keys_run() {
     run("docs/operations/keys.md", 1);
 }

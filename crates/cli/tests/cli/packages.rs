@@ -95,6 +95,19 @@ fn check_documents(home: &Home, share: &Path, man_ending: &str) {
     }
 }
 
+/// The sections of a program or a file of symbols, and its build id.
+fn sections(path: &Path) -> String {
+    let mut readelf = Command::new("readelf");
+    let read = readelf.args(["-SnW"]).arg(path).output();
+    Ran::of(read.unwrap()).ends(0).out
+}
+
+fn build_id(path: &Path) -> String {
+    let sections = sections(path);
+    let line = sections.lines().find(|line| line.contains("Build ID: "));
+    line.unwrap().rsplit(' ').next().unwrap().to_owned()
+}
+
 #[test]
 fn make_install_installs_all_files() {
     let home = Home::new();
@@ -108,6 +121,10 @@ fn make_install_installs_all_files() {
             .out
             .starts_with("bulla ")
     );
+    let built = Path::new(env!("CARGO_BIN_EXE_bulla"));
+    assert!(sections(built).contains(".debug_line"));
+    let installed = sections(&own.join("bin/bulla"));
+    assert!(!installed.contains(".debug_line") && !installed.contains(".symtab"));
     let link = fs::read_link(stage.join("sbin/mount.bulla")).unwrap();
     assert_eq!(link, Path::new("/opt/bulla/bin/bulla"));
     check_documents(&home, &own.join("share"), "");
@@ -162,6 +179,16 @@ fn every_page_of_the_manual_can_be_read() {
             read.out.contains("SYNOPSIS") && read.out.contains("--json"),
             "{page}"
         );
+        let at = |heading: &str| read.out.lines().position(|line| line == heading);
+        if let (Some(arguments), Some(options)) = (at("ARGUMENTS"), at("OPTIONS")) {
+            assert!(
+                arguments < options,
+                "{page}: readers look for arguments first"
+            );
+        }
+        if page == "bulla-mount.1" {
+            assert!(at("ARGUMENTS").is_some(), "{}", read.out);
+        }
     }
 }
 
@@ -217,6 +244,17 @@ fn the_debian_package_installs_and_leaves_nothing() {
             .is_file()
     );
     assert!(root.join("usr/share/doc/bulla/copyright").is_file());
+    let symbols = built.out.lines().rev().nth(1).unwrap();
+    let ran = dpkg(&home, &["--install", symbols]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let program = root.join("usr/bin/bulla");
+    let id = build_id(&program);
+    let place = format!("usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
+    assert!(!sections(&program).contains(".debug_line"));
+    assert!(sections(&root.join(place)).contains(".debug_line"));
+    let ran = dpkg(&home, &["--purge", "bulla-dbgsym"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+
     let verified = dpkg(&home, &["--verify", "bulla"]);
     assert_eq!((verified.code, &*verified.out), (0, ""), "{}", verified.err);
 

@@ -104,7 +104,7 @@ fn failures_of_pull_have_their_exit_codes() {
     let other = Home::new();
     let stranger = other.published();
     let wrong = format!("{stranger}@{}", home.path("repo").display());
-    home.run(&["pull", &wrong, "new"]).ends(20);
+    home.run(&["pull", &wrong, "new"]).ends(30);
     home.run(&["pull", &server.source, "replica"]).ends(0);
     let source = other.source(&stranger, "repo");
     home.run(&["pull", &source, "replica"]).ends(2);

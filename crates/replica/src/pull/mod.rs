@@ -62,6 +62,8 @@ pub struct PullOptions {
     pub deadline: Duration,
     /// How fresh a statement must be.
     pub freshness: Freshness,
+    /// The hash of a policy that the policies of the volume must contain.
+    pub policy_pin: Option<[u8; 32]>,
     /// Most that is received in a second, bytes.
     pub bytes_per_second: Option<u64>,
     /// Which part of the volume the replica is to hold.
@@ -83,6 +85,7 @@ impl Default for PullOptions {
             state_directory: state::default_directory(),
             deadline: Duration::from_secs(30),
             freshness: Freshness::Strict,
+            policy_pin: None,
             bytes_per_second: None,
             scope: Scope::default(),
             keep: None,
@@ -190,6 +193,7 @@ pub async fn pull(
         state: &state,
         signatures: &signatures,
         freshness: options.freshness,
+        policy_pin: options.policy_pin,
         wall: options.clock.now(),
         now: options.clock.now(),
         toward: None,

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use reader::{Fetch, Prefetcher, ReadError, Spawner, Tree};
 use state::private;
+use trust::calendar::date;
 use trust::shared::change::Change;
 use trust::shared::guard::Guard;
 use trust::shared::ops::{Body, Op};
@@ -36,7 +37,6 @@ const MAX_COPIES: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Content that is read at a time, bytes.
 const WINDOW_BYTES: u64 = 1 << 20;
-const DAY_S: i64 = 86_400;
 
 /// What came back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -229,22 +229,6 @@ fn copy_name(written: &Written, which: u32) -> Option<Name> {
 /// Whether a character goes on at this place.
 fn is_inside(name: &[u8], at: usize) -> bool {
     name.get(at).is_some_and(|byte| byte & 0xc0 == 0x80)
-}
-
-/// The day of a time, in UTC, as YYYY-MM-DD (the proleptic Gregorian calendar, counted from March).
-fn date(unix_s: i64) -> String {
-    let days = unix_s.div_euclid(DAY_S).clamp(-719_468, 2_932_896) + 719_468;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    format!("{:04}-{month:02}-{day:02}", year + era * 400 + later)
 }
 
 impl Client {
@@ -505,21 +489,5 @@ mod tests {
         let long = written("ä".repeat(127).as_bytes(), 0);
         let long = name(&long, 9);
         assert!(long.len() <= MAX_NAME_BYTES && long.ends_with("1970-01-01) 10"));
-    }
-
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        for (seconds, day) in [
-            (0, "1970-01-01"),
-            (-1, "1969-12-31"),
-            (951_782_400, "2000-02-29"),
-            (4_107_542_399, "2100-02-28"),
-            (4_107_542_400, "2100-03-01"),
-        ] {
-            assert_eq!(date(seconds), day);
-        }
-        for seconds in [i64::MIN, i64::MAX] {
-            assert!(!date(seconds).is_empty());
-        }
     }
 }

@@ -1,8 +1,11 @@
 //! Words that people compare or type: the English list of BIP-39, 2048 words of which no two have the same first four
-//! letters (`words.txt`, frozen by a test).
+//! letters (`words.txt`, frozen by a test). Devices show them when they join a shared volume; people compare the words of
+//! a volume id by voice.
 
 use std::fmt;
 use std::str::FromStr;
+
+use crate::volume_id::VolumeId;
 
 const LIST: &str = include_str!("words.txt");
 /// Bits that a word stands for.
@@ -25,7 +28,27 @@ pub enum BadWords {
     Unknown(String),
 }
 
+/// Steps from a volume id to its words. They cost a person a tenth of a second, and an attacker as much for every
+/// volume id that he tries.
+pub const VOLUME_STEPS: u32 = 1 << 20;
+const VOLUME_CONTEXT: &str = "bulla 0 words of a volume id";
+
 impl Words {
+    /// The words of a volume id, published or shared, for people who compare it by voice (formats/statements.md, *Words
+    /// of a volume id*). It takes about a tenth of a second.
+    ///
+    /// A volume with the same words as a given one costs 2^66 tries of [`VOLUME_STEPS`] hashes: 2^86 hashes. A pair of
+    /// volumes with the same words costs 2^33 tries, but only their publisher has a use for it, who can sign two
+    /// versions of one volume anyway.
+    pub fn of_volume(volume: &VolumeId) -> Words {
+        let key = blake3::derive_key(VOLUME_CONTEXT, volume.as_bytes());
+        let mut hash = key;
+        for _ in 0..VOLUME_STEPS {
+            hash = *blake3::keyed_hash(&key, &hash).as_bytes();
+        }
+        Words::of(&hash)
+    }
+
     /// The words of the first 66 bits.
     pub(super) fn of(hash: &[u8; 32]) -> Words {
         let [a, b, c, d, e, f, g, h, i, ..] = *hash;
@@ -109,6 +132,17 @@ mod tests {
             Words::of(&[0xff; 32]).to_string(),
             "zoo zoo zoo zoo zoo zoo"
         );
+    }
+
+    /// Computed by another program; see formats/statements.md.
+    #[test]
+    fn words_of_a_volume_id_are_those_of_the_document() {
+        let words = |byte| Words::of_volume(&VolumeId::from_bytes([byte; 32])).to_string();
+        let document = include_str!("../../../../docs/formats/statements.md");
+        for (byte, id) in [(0, "00"), (1, "01")] {
+            let row = format!("| {id} × 32 | {} |", words(byte));
+            assert!(document.contains(&row), "{row}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use trust::array::{ArrayRoot, Extent};
 use trust::error::Class;
 use trust::inode::{Content, FileContent, Inode};
 use trust::map::MapRoot;
-use trust::{ArrayNode, Data, InodeBlock, Kind, MapNode, Reject};
+use trust::{ArrayNode, Data, InodeBlock, Kind, MapNode};
 use volume::VolumeError;
 
 use crate::world::{World, noise, now, read};
@@ -304,14 +304,28 @@ async fn a_volume_named_by_another_key_is_refused() {
         .open(vec![Arc::new(world.replica_with(head))])
         .await
         .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            VolumeError::Statement {
-                why: Reject::WrongVolume,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    // As at a server that does not have the volume. Nobody has lied.
+    assert!(matches!(error, VolumeError::Place(_)), "{error}");
+    let words = error.to_string();
+    assert!(words.ends_with("does not have this volume"), "{words}");
+}
+
+#[tokio::test]
+async fn head_without_the_pinned_policy_is_not_adopted() {
+    let world = World::new();
+    let open = async |pin| {
+        let replica = Arc::new(world.replica_with(world.head.clone()));
+        let options = volume::VolumeOptions {
+            policy_pin: Some(pin),
+            ..world.options()
+        };
+        volume::Volume::open(world.model.id(), vec![replica], options).await
+    };
+    // The id of a volume is the hash of its first policy.
+    open(*world.model.id().as_bytes()).await.unwrap();
+    let error = open([9; 32]).await.unwrap_err();
+    let VolumeError::Statement { why, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(matches!(why, trust::Reject::NotPinned(_)), "{error}");
 }

@@ -104,15 +104,6 @@ async fn content(
     Ok(len)
 }
 
-/// Where several codes apply, the first of these is the exit code.
-const GRAVEST: [u8; 6] = [22, 21, 20, 24, 13, 30];
-
-fn rank(failure: &Failure) -> usize {
-    let code = failure.exit().code();
-    let known = GRAVEST.iter().position(|grave| *grave == code);
-    known.unwrap_or(GRAVEST.len())
-}
-
 fn tell(tally: Tally, volume: &str, output: &mut Output) -> Outcome<Done> {
     let record = fields(json!({
         "volume": volume,
@@ -122,16 +113,7 @@ fn tell(tally: Tally, volume: &str, output: &mut Output) -> Outcome<Done> {
         "bytes": tally.bytes,
         "damages": tally.damage_count,
     }));
-    let damages = tally.damages.iter();
-    damage::tell(damages.map(|(path, why)| (&**path, &why.error)), output)?;
-    let gravest = tally
-        .damages
-        .into_iter()
-        .map(|(_, why)| why)
-        .min_by_key(rank);
-    if let Some(mut failure) = gravest {
-        let found = units::count(tally.damage_count, "problem was", "problems were");
-        failure.push_cause(format!("{found} found; this is the most serious one"));
+    if let Some(mut failure) = damage::tell(tally.damages, tally.damage_count, output)? {
         failure.fields = record;
         return Err(failure);
     }
