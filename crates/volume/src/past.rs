@@ -175,14 +175,15 @@ impl Volume {
     /// The history of the version in use, at each replica that keeps a log.
     pub(crate) async fn anchored(&self, deadline: Instant) -> Result<Vec<History>, VolumeError> {
         let head = self.head_of(&self.snapshot(), deadline).await?;
-        let floor = self.round().floor(deadline).await?;
+        let round = self.round();
+        let floor = round.floor(deadline).await?;
         let replicas: Vec<Arc<dyn Replica>> = self.mirrors().replicas().cloned().collect();
         let mut histories = Vec::new();
         for (mirror, replica) in replicas.into_iter().enumerate() {
             if replica.objects().is_none() {
                 continue;
             }
-            let begun = History::begin(mirror, replica, head.clone(), floor.clone(), self.now());
+            let begun = History::begin(mirror, replica, head.clone(), floor.clone(), &round);
             histories.push(begun.map_err(|why| VolumeError::Statement {
                 place: "the version in use".to_owned(),
                 why,
