@@ -36,7 +36,7 @@ const EVIDENCE: &str = "evidence";
 const ARCHIVE: &str = "archive";
 /// Leaves of a block whose root [`Roots`] keeps.
 const BLOCK: usize = 256;
-/// Most files of evidence in a home. The first ones matter most.
+/// Most files of evidence in a home, beside one that convicts the server. The first ones matter most.
 const MAX_FILES: usize = 64;
 
 /// Where evidence goes, and the policies that it carries.
@@ -316,7 +316,7 @@ impl Court {
                 verdict.volume == self.volume && verdict.epoch < self.epoch.number
             })
         };
-        let paths = files.take(MAX_FILES).filter_map(Result::ok);
+        let paths = files.filter_map(Result::ok);
         for path in paths.map(|file| file.path()).filter(is_closed) {
             let Some(name) = path.file_name() else {
                 continue;
@@ -384,7 +384,7 @@ impl Court {
                 evidence: Some(path),
             })
         };
-        let paths = files.take(MAX_FILES).filter_map(Result::ok);
+        let paths = files.filter_map(Result::ok);
         paths.map(|file| file.path()).find_map(convicts)
     }
 
@@ -401,19 +401,21 @@ impl Court {
         };
         let verdict = file.judge().map_err(|why| why.to_string())?;
         let bytes = file.encode().map_err(|why| why.to_string())?;
-        let path = self.write(&bytes).map_err(|why| why.to_string())?;
-        Ok((verdict.what.to_owned(), path))
-    }
-
-    fn write(&self, bytes: &[u8]) -> Result<PathBuf, state::StateError> {
-        private::create_directory(&self.directory)?;
-        let name = blake3::hash(bytes).to_hex();
+        private::create_directory(&self.directory).map_err(|why| why.to_string())?;
+        let name = blake3::hash(&bytes).to_hex();
         let name = format!("{}.evidence", &name[..32]);
         let path = self.directory.join(name);
-        if !path.exists() && count(&self.directory) < MAX_FILES {
-            private::replace(&path, bytes)?;
+        // Files about devices, of which a member can make any number, must not keep out the first one that stops this
+        // device.
+        let is_needed =
+            matches!(verdict.convicted, Convicted::Orderer(_)) && self.convicted().is_none();
+        if !path.exists() {
+            if !is_needed && count(&self.directory) >= MAX_FILES {
+                return Err(format!("there are {MAX_FILES} files of evidence already"));
+            }
+            private::replace(&path, &bytes).map_err(|why| why.to_string())?;
         }
-        Ok(path)
+        Ok((verdict.what.to_owned(), path))
     }
 }
 

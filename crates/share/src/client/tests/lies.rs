@@ -465,6 +465,33 @@ async fn device_that_has_proof_of_a_fork_writes_no_more_after_a_restart_either()
     assert!(matches!(found, Answer::Found(_)), "{found:?}");
 }
 
+/// A member can sign any number of entries twice, each of which is a file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proof_of_a_fork_is_kept_beside_as_many_other_files_as_there_may_be() {
+    let lab = Lab::new();
+    VOLUME.get_or_init(|| lab.volume);
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    done(client.call(create(&client, "a", "x"), soon()).await);
+    let evidence = lab.home(1).directory().join("evidence");
+    std::fs::create_dir_all(&evidence).unwrap();
+    (0..64).for_each(|n| std::fs::write(evidence.join(n.to_string()), b"none").unwrap());
+    let forked = note(&[[1; 32], [2; 32]]);
+    let found = client.compare(forked, soon()).await.unwrap();
+    let Compared::Fork { evidence: Ok(path) } = &found else {
+        panic!("{found:?}");
+    };
+    assert!(path.exists());
+    // One is enough.
+    let another = note(&[[1; 32], [3; 32]]);
+    let found = client.compare(another, soon()).await.unwrap();
+    let is_kept = matches!(found, Compared::Fork { evidence: Err(_) });
+    assert!(is_kept, "{found:?}");
+    client.close(soon()).await.unwrap();
+    let client = lab.client(1);
+    convicts(&client.running(soon()).await.unwrap_err());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn note_that_is_ahead_or_that_nobody_signed_convicts_nobody() {
     let lab = Lab::new();
