@@ -28,7 +28,10 @@ fn seeds() -> Vec<Vec<u8>> {
         tiles: Vec::new(),
     };
     let pairs = [pair(&one, &two), pair(&two, &one)];
-    assert!(pairs.iter().any(|pair| pair.verify().is_ok()), "a seed that convicts");
+    assert!(
+        pairs.iter().any(|pair| pair.verify().is_ok()),
+        "a seed that convicts"
+    );
     let files = pairs.map(|pair| pair.encode().expect("short"));
     let text = one.to_text().expect("short").into_bytes();
     files.into_iter().chain([text]).collect()
