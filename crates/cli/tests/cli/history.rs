@@ -29,8 +29,8 @@ fn every_reading_command_reads_a_version_that_is_kept() {
         for version in 2..=4 {
             let cat = at(&home, &["cat", source, "a"], &version.to_string()).ends(0);
             assert_eq!(cat.out, format!("version {version}\n"));
-            let told = format!("the newest is version 5");
-            assert!(cat.err.contains(&told), "{}", cat.err);
+            let told = "the newest is version 5";
+            assert!(cat.err.contains(told), "{}", cat.err);
         }
         assert_eq!(at(&home, &["cat", source, "a"], "1").ends(0).out, "hello\n");
         at(&home, &["cat", source, "late"], "4").ends(10);

@@ -125,9 +125,6 @@ impl Placed {
         stored: u64,
     ) -> Result<Placed, Reject> {
         let log = earlier.record.log;
-        if log.size >= later.size() {
-            return Err(Reject::Fork(OUTSIDE));
-        }
         Ok(Placed {
             leaf: earlier.signed.clone(),
             log,
