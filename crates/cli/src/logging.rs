@@ -98,9 +98,12 @@ const MAX_PART_BYTES: usize = 1024;
 /// What was kept, and the number of those that were too many to keep.
 type Shelf = Mutex<(Vec<Kept>, u64)>;
 
-const EMPTY: Shelf = Mutex::new((Vec::new(), 0));
 /// What the command of this process has not written.
-static SHELF: Shelf = EMPTY;
+static SHELF: Shelf = empty();
+
+const fn empty() -> Shelf {
+    Mutex::new((Vec::new(), 0))
+}
 
 /// Takes what the command has not written, each once and errors first, and the number of those that were too many to
 /// keep.
@@ -194,7 +197,7 @@ mod tests {
     use super::*;
 
     fn kept(replica: &'static str) -> Kept {
-        static OWN: Shelf = EMPTY;
+        static OWN: Shelf = empty();
         let subscriber = tracing_subscriber::registry().with(Keep(&OWN));
         tracing::subscriber::with_default(subscriber, || {
             for _ in 0..3 {
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn number_and_length_of_kept_events_are_bounded() {
-        static OWN: Shelf = EMPTY;
+        static OWN: Shelf = empty();
         let subscriber = tracing_subscriber::registry().with(Keep(&OWN));
         let long = "\u{e9}".repeat(MAX_PART_BYTES);
         tracing::subscriber::with_default(subscriber, || {
