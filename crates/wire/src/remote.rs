@@ -6,9 +6,9 @@
 //! longest honest answer fits into [`RemoteOptions::max_held_bytes`].
 
 mod collect;
+mod failure;
 mod link;
 mod pushed;
-mod reading;
 mod records;
 
 use std::collections::HashSet;
@@ -34,7 +34,8 @@ use crate::mirror::{
 use crate::object::ObjectName;
 use crate::refusal::{ErrorCode, Refusal};
 use collect::{Answer, Ask};
-use link::{Failure, Link, Patience};
+use failure::Failure;
+use link::{Link, Patience};
 use pushed::PushedRecords;
 
 /// Memory is reserved in units of so many bytes.

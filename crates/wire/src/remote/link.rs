@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::buf::Limit;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, oneshot};
@@ -19,41 +21,18 @@ use tokio::task::AbortHandle;
 use trust::{Handle, Reject};
 
 use super::collect::{self, Answer, Ask, Body, Collect};
-use super::reading::Reader;
-use crate::frame::{HELLO, Header};
+use super::failure::Failure;
+use super::records::IncomingRecords;
+use crate::frame::{self, HEADER_BYTES, HELLO, HELLO_BYTES, Header, MAX_ANSWER_BYTES, PROTOCOL};
 use crate::mirror::kind;
-use crate::refusal::{ErrorCode, Refusal};
+use crate::refusal::Refusal;
 
 /// Most unanswered requests of one connection, abandoned ones included.
 const MAX_OUTSTANDING: usize = 4096;
+/// A body longer than this gets memory of its own.
+const OWN_BUFFER_BYTES: usize = 64 << 10;
 /// Length of a buffer in each direction, bytes.
-pub(super) const READ_BUFFER_BYTES: usize = 128 << 10;
-
-/// Why a call failed.
-#[derive(Debug, Clone)]
-pub(super) enum Failure {
-    /// The connection ended; a new one may help at once.
-    Closed(String),
-    /// The server takes too long.
-    Stalled(String),
-    /// The server sent something that no honest server sends.
-    Bad(Reject),
-    /// The server refused this request.
-    Refused(Refusal),
-    /// The answer is longer than the memory that was reserved for it, but not longer than an honest one can be.
-    Longer,
-}
-
-impl Failure {
-    /// Whether the server is of a later bulla.
-    pub(super) fn is_unsupported(&self) -> bool {
-        match self {
-            Failure::Bad(why) => matches!(why, Reject::Unsupported { .. }),
-            Failure::Refused(refusal) => refusal.code == ErrorCode::UNSUPPORTED,
-            Failure::Closed(_) | Failure::Stalled(_) | Failure::Longer => false,
-        }
-    }
-}
+const READ_BUFFER_BYTES: usize = 128 << 10;
 
 /// Deadlines of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -73,13 +52,13 @@ pub(super) struct Link {
     tasks: [AbortHandle; 2],
 }
 
-pub(super) struct Shared {
+struct Shared {
     out: Mutex<Out>,
     wake_writer: Notify,
     slots: Mutex<Slots>,
     epoch: Instant,
     /// When a byte last arrived, or the first request after a pause was sent; ms since `epoch`.
-    pub(super) moved_ms: AtomicU64,
+    moved_ms: AtomicU64,
     answered: AtomicBool,
 }
 
@@ -99,7 +78,7 @@ struct Slots {
 }
 
 /// One outstanding request.
-pub(super) struct Slot {
+struct Slot {
     ask: Ask,
     state: Mutex<SlotState>,
     moved_ms: AtomicU64,
@@ -201,7 +180,7 @@ impl Drop for Link {
 }
 
 impl Shared {
-    pub(super) fn now_ms(&self) -> u64 {
+    fn now_ms(&self) -> u64 {
         self.epoch.elapsed().as_millis() as u64
     }
 
@@ -367,9 +346,164 @@ async fn run_reader(last_word: LastWord, read: OwnedReadHalf, patience: Patience
     last_word.0.die(failure);
 }
 
+/// The receiving half of a connection.
+struct Reader {
+    shared: Arc<Shared>,
+    read: OwnedReadHalf,
+    buffer: BytesMut,
+    greeted: bool,
+    long: Option<Long>,
+    /// Most bytes of the next read into `buffer`.
+    read_bytes: usize,
+}
+
+/// A long body that is coming in, past the common buffer.
+enum Long {
+    /// Into a buffer of its own.
+    Whole(Header, BytesMut),
+    /// Records of an answer to this request, each into memory of its own.
+    Records(Header, Arc<Slot>, IncomingRecords),
+}
+
+impl Long {
+    /// Where to read next if not into the common buffer.
+    fn room(&mut self) -> Option<Limit<&mut BytesMut>> {
+        match self {
+            Long::Whole(header, body) => {
+                let left = header.body_bytes.saturating_sub(body.len());
+                Some(body.limit(left))
+            }
+            Long::Records(_, _, records) => records.room(),
+        }
+    }
+}
+
+impl Reader {
+    fn new(shared: Arc<Shared>, read: OwnedReadHalf) -> Reader {
+        Reader {
+            shared,
+            read,
+            buffer: BytesMut::new(),
+            greeted: false,
+            long: None,
+            read_bytes: READ_BUFFER_BYTES,
+        }
+    }
+
+    /// Reads once and handles complete messages. Cancel-safe: it only waits for the socket.
+    async fn step(&mut self) -> Result<(), Failure> {
+        let read = match self.long.as_mut().and_then(Long::room) {
+            Some(mut room) => self.read.read_buf(&mut room).await,
+            None => {
+                // Reserved only when needed: an idle connection keeps no buffer.
+                if self.buffer.capacity() - self.buffer.len() < 4096 {
+                    self.buffer.reserve(READ_BUFFER_BYTES);
+                }
+                let most = self.read_bytes;
+                self.read
+                    .read_buf(&mut (&mut self.buffer).limit(most))
+                    .await
+            }
+        };
+        match read {
+            Ok(0) => return Err(Failure::Closed("the server closed the connection".into())),
+            Ok(_) => {}
+            Err(e) => return Err(Failure::Closed(e.to_string())),
+        }
+        let now_ms = self.shared.now_ms();
+        self.shared.moved_ms.store(now_ms, Ordering::Relaxed);
+        self.handle(now_ms).map_err(Failure::Bad)
+    }
+
+    fn handle(&mut self, now_ms: u64) -> Result<(), Reject> {
+        if !self.go_on(now_ms)? {
+            return Ok(());
+        }
+        if !self.greeted {
+            let Some(hello) = self.buffer.first_chunk::<HELLO_BYTES>() else {
+                return Ok(());
+            };
+            frame::check_hello(hello, PROTOCOL)?;
+            self.buffer.advance(HELLO_BYTES);
+            self.greeted = true;
+        }
+        while let Some(header) = Header::peek(&self.buffer, MAX_ANSWER_BYTES)? {
+            let have = self.buffer.len() - HEADER_BYTES;
+            if have >= header.body_bytes {
+                let mut message = self.buffer.split_to(HEADER_BYTES + header.body_bytes);
+                let body = Body {
+                    bytes: message.split_off(HEADER_BYTES).freeze(),
+                    shared: true,
+                };
+                self.shared.check(&header)?;
+                if header.body_bytes > 0 {
+                    self.read_bytes = READ_BUFFER_BYTES;
+                }
+                self.shared.deliver(header, body, now_ms)?;
+                continue;
+            }
+            // Checked before the body is read.
+            self.shared.check(&header)?;
+            if header.body_bytes > OWN_BUFFER_BYTES {
+                self.buffer.advance(HEADER_BYTES);
+                self.begin_long(header)?;
+                // More of it is to come.
+                self.go_on(now_ms)?;
+            } else {
+                self.read_bytes = READ_BUFFER_BYTES;
+            }
+            break;
+        }
+        Ok(())
+    }
+
+    /// Prepares for a long body, of which a part may be in the buffer.
+    fn begin_long(&mut self, header: Header) -> Result<(), Reject> {
+        self.long = Some(if header.kind == kind::RECORDS {
+            let slot = self.shared.begin(&header)?;
+            Long::Records(header, slot, IncomingRecords::new(header.body_bytes))
+        } else {
+            let mut body = BytesMut::with_capacity(header.body_bytes);
+            body.put_slice(&self.buffer);
+            self.buffer.clear();
+            Long::Whole(header, body)
+        });
+        Ok(())
+    }
+
+    /// Handles what has come of a long body; false while more of it is to come.
+    fn go_on(&mut self, now_ms: u64) -> Result<bool, Reject> {
+        match &mut self.long {
+            None => return Ok(true),
+            Some(Long::Whole(header, body)) => {
+                if body.len() < header.body_bytes {
+                    return Ok(false);
+                }
+                let body = Body {
+                    bytes: std::mem::take(body).freeze(),
+                    shared: false,
+                };
+                self.shared.deliver(*header, body, now_ms)?;
+            }
+            Some(Long::Records(header, slot, records)) => {
+                while let Some((handle, frame)) = records.next(&mut self.buffer)? {
+                    slot.take_record(handle, frame)?;
+                }
+                self.read_bytes = records.read_bytes(READ_BUFFER_BYTES);
+                if !records.is_complete() {
+                    return Ok(false);
+                }
+                self.shared.ended(slot, header, now_ms);
+            }
+        }
+        self.long = None;
+        Ok(true)
+    }
+}
+
 impl Slot {
     /// Takes a record that belongs to the answer; drops it if nobody waits.
-    pub(super) fn take_record(&self, handle: Handle, frame: Bytes) -> Result<(), Reject> {
+    fn take_record(&self, handle: Handle, frame: Bytes) -> Result<(), Reject> {
         match &mut lock(&self.state).waiting {
             Some((collect, _)) => collect.record(handle, frame),
             None => Ok(()),
@@ -387,7 +521,7 @@ impl Shared {
     }
 
     /// Checks that an honest server could send a message with this header.
-    pub(super) fn check(&self, header: &Header) -> Result<(), Reject> {
+    fn check(&self, header: &Header) -> Result<(), Reject> {
         if header.kind == kind::ERROR {
             return Ok(());
         }
@@ -403,7 +537,7 @@ impl Shared {
     }
 
     /// Passes a message that [`Shared::check`] accepted to its caller.
-    pub(super) fn deliver(&self, header: Header, body: Body, now_ms: u64) -> Result<(), Reject> {
+    fn deliver(&self, header: Header, body: Body, now_ms: u64) -> Result<(), Reject> {
         if header.kind == kind::ERROR {
             return self.deliver_error(&header, &body);
         }
@@ -423,7 +557,7 @@ impl Shared {
 
     /// Takes the bytes of a message that [`Shared::check`] accepted off what its request may get. Memory for them is
     /// taken after this.
-    pub(super) fn begin(&self, header: &Header) -> Result<Arc<Slot>, Reject> {
+    fn begin(&self, header: &Header) -> Result<Arc<Slot>, Reject> {
         let slot = self.slot(header.id)?;
         let mut state = lock(&slot.state);
         state.allowance_left_bytes = state.allowance_left_bytes.saturating_sub(header.body_bytes);
@@ -440,7 +574,7 @@ impl Shared {
     }
 
     /// A message has come whole.
-    pub(super) fn ended(&self, slot: &Slot, header: &Header, now_ms: u64) {
+    fn ended(&self, slot: &Slot, header: &Header, now_ms: u64) {
         slot.moved_ms.store(now_ms, Ordering::Relaxed);
         self.answered.store(true, Ordering::Relaxed);
         if collect::is_last(header.kind) {
