@@ -1,14 +1,11 @@
 //! The roles of a policy beside those of the policy before: shown with what changes, and compared with what a signer
 //! names.
 
-use std::time::Duration;
-
 use trust::key::PublicKey;
 use trust::policy::Roles;
 
 use super::{Expected, Role, plain_lines, unknown};
 use crate::failure::{Failure, Kind};
-use crate::units;
 
 /// The lines that show the roles, with what changes: `+` a key that is new in a role, `-` one that leaves it.
 pub fn lines(before: &Roles, after: &Roles, own: Option<&PublicKey>) -> Vec<String> {
@@ -58,13 +55,13 @@ fn head(role: Role, before: &Roles, after: &Roles) -> String {
     }
 }
 
-fn longest(role: Role, roles: &Roles) -> Option<String> {
-    let most = match role {
-        Role::Publishers => roles.record_max,
-        Role::Timestamps => roles.timestamp_max,
-        _ => return None,
-    };
-    Some(units::span(Duration::from_secs(most)))
+/// The longest validity of what this role signs, seconds.
+fn longest(role: Role, roles: &Roles) -> Option<u64> {
+    match role {
+        Role::Publishers => Some(roles.record_max),
+        Role::Timestamps => Some(roles.timestamp_max),
+        _ => None,
+    }
 }
 
 /// Whether each role that the signer names is as named.
@@ -72,10 +69,11 @@ pub fn fits(after: &Roles, expected: &[Expected]) -> bool {
     expected.iter().all(|e| e.keys == *e.role.of(after))
 }
 
-/// Whether the signer has named each role that changes.
+/// Whether the signer has named each role that changes, in its keys or in how long its statements may be valid.
 pub fn is_named(before: &Roles, after: &Roles, expected: &[Expected]) -> bool {
     Role::ALL.into_iter().all(|role| {
-        let stays = role.of(before) == role.of(after);
+        let stays =
+            role.of(before) == role.of(after) && longest(role, before) == longest(role, after);
         stays || expected.iter().any(|e| e.role == role)
     })
 }

@@ -123,9 +123,14 @@ fn nothing_is_signed_that_the_owner_did_not_name() {
         sign(&people, "a", "drastic", "x", &[]).ends(2);
     }
     assert!(!people.path("x").exists());
+    // A longer validity is power for the publishers, so their role must be named.
+    propose(&people, "longer", &["--record-max", "9y"]).ends(0);
+    sign(&people, "a", "longer", "x", &[]).ends(2);
+    let named = format!("--expect=publishers={p}");
+    sign(&people, "a", "longer", "longer-a", &[&named]).ends(0);
     // A renewal changes no keys: it takes no more than `--yes`.
     propose(&people, "renewal", &["--policy-valid", "9y"]).ends(0);
-    sign(&people, "a", "renewal", "x", &[]).ends(0);
+    sign(&people, "b", "renewal", "x", &[]).ends(0);
 }
 
 fn policy_text() -> String {
