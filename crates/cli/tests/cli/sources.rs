@@ -125,6 +125,7 @@ fn pins_of_a_name_are_kept_by_every_command() {
         &["log", "strange"],
         &["pull", "strange", "other"],
         &["cat", &source, "new", "--policy", &foreign],
+        &["cat", "first", "a", "--policy", &foreign],
     ] {
         let refused = home.run(args).ends(30);
         assert!(
