@@ -18,7 +18,7 @@
 //! | `statcache` | files that need not be read again |
 //! | `changes` | how a tree differs from the version before |
 //! | `destination`, `beginning` | where new blocks go; a new repository that is removed after a failure |
-//! | [`NewVolume`] | the first policy of a new volume |
+//! | [`PublishOptions`], [`NewVolume`] | what the caller decides; the first policy of a new volume |
 //! | `succession` | the number of the next version, and the head that publishes it |
 //! | [`renewal`], [`signing`] | a longer validity; versions signed on another machine |
 //! | [`rotation`] | the next policy: proposed, signed, installed |
@@ -38,6 +38,7 @@ pub mod exclude;
 mod gather;
 mod memory;
 mod new_volume;
+mod options;
 pub mod pipeline;
 pub mod progress;
 pub mod publish_error;
@@ -52,4 +53,5 @@ mod walk;
 mod work;
 
 pub use new_volume::NewVolume;
-pub use pipeline::{PublishOptions, publish};
+pub use options::PublishOptions;
+pub use pipeline::publish;
