@@ -16,6 +16,7 @@ use rustix::fs::{Access, access, statvfs};
 use serde_json::json;
 use state::{StateError, VolumeState};
 use trust::floor::Floor;
+use trust::signatures::Signatures;
 use trust::statement::VolumeId;
 
 use crate::args::Doctor;
@@ -337,7 +338,7 @@ fn state(state_dir: &Path) -> Vec<Finding> {
                 format!("a fork of {id} is not settled, so no new version is adopted"),
                 format!("`bulla fork show {id}` shows both sides and where the evidence is"),
             ),
-            Ok(_) => {}
+            Ok(floor) => end_of_policy(id, &floor, &mut check),
         }
         let evidence = VolumeState::at(state_dir, id).evidence_directory();
         let kept = fs::read_dir(&evidence).map_or(0, Iterator::count);
@@ -354,6 +355,31 @@ fn state(state_dir: &Path) -> Vec<Finding> {
         state_dir.display(),
         units::count(volumes.len() as u64, "volume", "volumes")
     ))
+}
+
+/// Whether the newest policy that this machine knows of a volume ends soon, or has ended.
+fn end_of_policy(id: &VolumeId, floor: &Floor, check: &mut Check) {
+    let Ok(Some(chain)) = floor.chain(&mut Signatures::default()) else {
+        return;
+    };
+    let (end, now) = (chain.newest().not_after(), wall_clock().as_secs());
+    let at = units::time(end);
+    if end <= now {
+        check.problem(
+            format!("the policy of {id} has ended at {at}, so nothing of it is believed"),
+            "if its owners have signed another one, a location has it: read the volume again; otherwise ask them for it",
+        );
+    } else if end.saturating_sub(now) < units::POLICY_WARNING.as_secs() {
+        check.note(
+            format!("the policy of {id} ends at {at}; nothing of it is believed after that"),
+            "its owners renew it: `bulla policy new REPO --out FILE`",
+        );
+    }
+}
+
+fn wall_clock() -> Duration {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default()
 }
 
 fn unreadable_floor(id: &VolumeId, error: &StateError, check: &mut Check) {
@@ -380,9 +406,7 @@ fn clock(state_dir: &Path) -> Vec<Finding> {
         Some(floor.ok()?.newest_start())
     };
     let newest = known_volumes(state_dir).into_iter().filter_map(start).max();
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = wall_clock();
     match newest {
         Some(newest) if (now + SKEW).as_secs() < newest => check.problem(
             format!(

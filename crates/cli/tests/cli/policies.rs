@@ -311,8 +311,17 @@ fn end_of_a_policy_is_told_long_before_and_moves_with_the_next_one() {
     let volume = begun(&people);
     let renew = ["renew", "repo", "--key", "p"];
     assert!(!people.run(&renew).ends(0).err.contains("ends at"));
+    assert_eq!(people.read("reader", &volume).ends(0).out, "one");
+    assert_eq!(
+        doctor_about_state(&people),
+        ("ok".to_owned(), String::new())
+    );
     propose(&people, "short", &["--policy-valid", "80d"]).ends(0);
     install(&people, "short", &[]).ends(0);
+    people.read("reader", &volume).ends(0);
+    let (level, hint) = doctor_about_state(&people);
+    assert_eq!(level, "note");
+    assert!(hint.contains("bulla policy new"), "{hint}");
     let warned = people.run(&renew).ends(0);
     assert!(warned.err.contains("bulla policy new"), "{}", warned.err);
     let published = people
@@ -332,11 +341,23 @@ fn end_of_a_policy_is_told_long_before_and_moves_with_the_next_one() {
     let end = sim::time::now() + 1;
     crate::support::wait_until("the policy is over", || sim::time::now() > end);
     people.read("reader", &volume).ends(24);
+    assert_eq!(doctor_about_state(&people).0, "problem");
     people.run(&renew).ends(24);
     // An expired policy has a successor.
     propose(&people, "after", &["--policy-valid", "1y"]).ends(0);
     install(&people, "after", &[]).ends(0);
     assert_eq!(people.read("reader", &volume).ends(0).out, "one");
+}
+
+/// Level and hint of what `bulla doctor` finds in the reader's state.
+fn doctor_about_state(people: &People) -> (String, String) {
+    let mut command = people.home.command(&["--json", "doctor"]);
+    command.env("BULLA_STATE_DIR", people.path("state-reader"));
+    let told = Ran::of(command.output().unwrap());
+    let found = told.records("finding");
+    let state = found.iter().find(|finding| finding["check"] == "state");
+    let text = |name: &str| state.unwrap()[name].as_str().unwrap_or_default().to_owned();
+    (text("level"), text("hint"))
 }
 
 #[test]
