@@ -154,7 +154,7 @@ pub enum Command {
     Log(Log),
     /// Show the differences between two versions of a published or shared volume
     Diff(Diff),
-    /// Prove that a path is in a volume, or that it is not, in one file that others check without a network
+    /// Prove in one file that a path is in a volume, or that it is not
     Prove(Prove),
     /// Check a proof or a file of evidence; needs no network
     Check(Check),
