@@ -13,6 +13,7 @@ use state::{LockedState, VolumeState};
 use store::StoreError;
 use store::mirrors::Mirrors;
 use trust::Reject;
+use trust::chain::Chain;
 use trust::error::Class;
 use trust::floor::Floor;
 use trust::head::Head;
@@ -219,14 +220,22 @@ impl HeadRound<'_> {
             place: place(),
             why,
         })?;
-        let is_other = head.volume().is_ok_and(|id| id != self.state.volume());
         match told.mirror {
-            Some(_) if is_other => {
+            Some(_) if self.is_of_another_volume(&head) => {
                 let error = StoreError::NoVolume { place: place() };
                 Err(VolumeError::from_store("the head", &error))
             }
             _ => Ok(head),
         }
+    }
+
+    /// Whether a head begins with the genesis policy of another volume, signed by its owners. Bytes of this volume that
+    /// were changed on the way are not, so they stay evidence.
+    fn is_of_another_volume(&self, head: &Head) -> bool {
+        let (Ok(id), Some(genesis)) = (head.volume(), head.policies.first()) else {
+            return false;
+        };
+        id != self.state.volume() && Chain::begin(id, genesis, &mut Signatures::default()).is_ok()
     }
 
     /// Judges heads under the lock of the floor; stores their policies, the newest start, and evidence. A pinned
