@@ -326,7 +326,7 @@ fn readers_of_two_logs_get_evidence_that_anybody_checks() {
     let (repo, twin) = (home.source(&volume, "repo"), home.source(&volume, "twin"));
     seen(&home, &repo, "ada", "ada.txt");
     seen(&home, &twin, "eve", "eve.txt");
-    // Who has seen less cannot tell, and is told what to do.
+    // The reader that has seen less cannot tell, and is told what to do.
     let less = compare(&home, &repo, "ada", "eve.txt").ends(30);
     assert!(less.err.contains("the other way round"), "{}", less.err);
     let split = compare(&home, &twin, "eve", "ada.txt").ends(22);

@@ -178,7 +178,7 @@ fn machine_that_has_seen_a_newer_version_says_so() {
     copy(&home.path("repo"), &home.path("before"));
     std::fs::remove_file(home.path("tree/a")).unwrap();
     home.publish().ends(0);
-    // Whoever has seen nothing of the volume accepts it: it has not expired.
+    // A reader that has seen nothing of the volume accepts it: it has not expired.
     let other = stranger(&home, &["old"]);
     let told = check(&other, "old", &volume, &[]).ends(0);
     assert_eq!(told.field("newer_version"), Value::Null);
