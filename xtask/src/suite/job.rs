@@ -23,10 +23,21 @@ pub struct Job {
     /// open.
     pub log: PathBuf,
     pub limit: Duration,
-    /// Whether nothing else may run at the same time.
-    pub alone: bool,
+    pub place: Place,
     /// How long it usually takes; long ones start first.
     pub expected_s: u32,
+}
+
+/// Beside what a process may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Place {
+    /// Beside others.
+    #[default]
+    Together,
+    /// Beside nothing but what only computes.
+    Alone,
+    /// Anywhere: it only computes, and no clock bounds it. It runs in one thread and at the lowest priority.
+    Behind,
 }
 
 /// How a job ended.
@@ -69,9 +80,19 @@ impl Job {
     /// Runs it under timeout(1), which ends the whole process group.
     fn execute(&self) -> io::Result<Option<i32>> {
         let log = File::create(&self.log)?;
-        let mut command = Command::new("timeout");
+        let timeout = ["--kill-after=5", &self.limit.as_secs().to_string()];
+        let mut command = match self.place {
+            Place::Behind => {
+                let mut command = Command::new("nice");
+                command
+                    .args(["-n", "19", "timeout"])
+                    .env("RUST_TEST_THREADS", "1");
+                command
+            }
+            Place::Together | Place::Alone => Command::new("timeout"),
+        };
         command
-            .args(["--kill-after=5", &self.limit.as_secs().to_string()])
+            .args(timeout)
             .arg(&self.program)
             .args(&self.args)
             .current_dir(&self.directory)
@@ -112,6 +133,10 @@ mod tests {
 
     /// Runs a shell script as if it were a test binary.
     fn run(script: &str, limit_s: u64) -> Outcome {
+        run_at(Place::Together, script, limit_s)
+    }
+
+    fn run_at(place: Place, script: &str, limit_s: u64) -> Outcome {
         let directory = tempfile::tempdir().unwrap();
         let job = Job {
             name: "x/lib".to_owned(),
@@ -120,10 +145,18 @@ mod tests {
             directory: directory.path().to_path_buf(),
             log: directory.path().join("log"),
             limit: Duration::from_secs(limit_s),
-            alone: false,
+            place,
             expected_s: 0,
         };
         job.run()
+    }
+
+    #[test]
+    fn what_runs_behind_others_has_the_lowest_priority_and_one_thread() {
+        let script = "[ $(nice) = 19 ] && [ \"$RUST_TEST_THREADS\" = 1 ] && \
+                      echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured'";
+        assert_eq!(run_at(Place::Behind, script, 60).failure(), None);
+        assert!(run_at(Place::Together, script, 60).failure().is_some());
     }
 
     #[test]

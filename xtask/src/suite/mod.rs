@@ -1,6 +1,7 @@
 //! `cargo xtask test`: builds all tests as `cargo test --workspace` does, and runs the test binaries four
 //! at a time, longest first. Tests that measure time or use mounts and network namespaces run alone after
-//! them: `xtask/tests.toml` lists those. Decision: docs/decisions/0026.
+//! them, beside nothing but tests that only compute: `xtask/tests.toml` lists both. Decision:
+//! docs/decisions/0026.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +17,7 @@ mod sum;
 pub use sum::Sum;
 
 use crate::cargo::{self, Executable};
-use job::{Job, Outcome};
+use job::{Job, Outcome, Place};
 
 /// Number of test binaries that run at a time. They mostly wait for disks, sockets and deadlines, so this is
 /// more than the number of processors.
@@ -114,7 +115,7 @@ fn documentation(root: &Path, logs: &Path, limit: Duration) -> Job {
         directory: root.to_path_buf(),
         log: logs.join("documentation.txt"),
         limit,
-        alone: false,
+        place: Place::Together,
         expected_s: 20,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use super::job::Job;
+use super::job::{Job, Place};
 use crate::cargo::Executable;
 
 /// The table.
@@ -26,9 +26,12 @@ struct Row {
     /// The module of tests that this row is about, as `network::`. Without it: all tests that no other row
     /// names.
     tests: Option<String>,
-    /// Whether nothing else may run at the same time.
+    /// Whether only what computes may run at the same time.
     #[serde(default)]
     alone: bool,
+    /// Whether these tests only compute: no clock bounds them, and nothing else is disturbed by them.
+    #[serde(default)]
+    computes: bool,
     /// How long it takes on two idle processors.
     seconds: u32,
 }
@@ -40,6 +43,8 @@ impl Table {
         for (at, row) in table.run.iter().enumerate() {
             let same = |other: &Row| other.binary == row.binary && other.tests == row.tests;
             ensure!(!table.run[..at].iter().any(same), "{} twice", row.name());
+            let is_one = !(row.alone && row.computes);
+            ensure!(is_one, "{} is alone, or computes", row.name());
         }
         Ok(table)
     }
@@ -72,7 +77,7 @@ impl Table {
                 args,
                 directory: executable.directory.clone(),
                 limit,
-                alone: row.is_some_and(|row| row.alone),
+                place: row.map_or(Place::Together, Row::place),
                 expected_s: row.map_or(1, |row| row.seconds),
             };
             for row in rows().filter(|row| row.tests.is_some()) {
@@ -87,6 +92,14 @@ impl Table {
 }
 
 impl Row {
+    fn place(&self) -> Place {
+        match (self.alone, self.computes) {
+            (true, _) => Place::Alone,
+            (false, true) => Place::Behind,
+            (false, false) => Place::Together,
+        }
+    }
+
     fn name(&self) -> String {
         match &self.tests {
             None => self.binary.clone(),
@@ -153,9 +166,10 @@ mod tests {
         let jobs = jobs(table, &built, true).unwrap();
         let found: Vec<_> = jobs
             .iter()
-            .map(|job| (job.name.as_str(), job.alone))
+            .map(|job| (job.name.as_str(), job.place))
             .collect();
-        assert_eq!(found, [("trust/lib", false), ("serve/http", true)]);
+        let expected = [("trust/lib", Place::Together), ("serve/http", Place::Alone)];
+        assert_eq!(found, expected);
         assert_eq!(jobs[1].expected_s, 7);
         assert!(jobs.iter().all(|job| job.args.is_empty()));
     }
@@ -173,6 +187,8 @@ mod tests {
         let row = "{ binary = 'a/b', tests = 'c::', seconds = 1 }";
         assert!(Table::parse(&format!("run = [{row}]")).is_ok());
         assert!(Table::parse(&format!("run = [{row}, {row}]")).is_err());
+        let both = "{ binary = 'a/b', alone = true, computes = true, seconds = 1 }";
+        assert!(Table::parse(&format!("run = [{both}]")).is_err());
     }
 
     #[test]

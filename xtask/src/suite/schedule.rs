@@ -1,16 +1,20 @@
-//! The order of the jobs: several lanes take the longest that is left; jobs that must be alone follow one
-//! by one.
+//! The order of the jobs: several lanes take the longest that is left; jobs that must be alone follow one by one.
+//! They leave the machine half idle, so jobs that only compute run behind them, one at a time; what is left of
+//! these at the end runs in all lanes.
 
 use std::sync::{Mutex, PoisonError};
 
-use super::job::{Job, Outcome};
+use super::job::{Job, Outcome, Place};
 
 /// Runs all jobs and calls `report` as soon as each has ended.
 pub fn run(jobs: Vec<Job>, lanes: usize, report: impl Fn(&Outcome) + Sync) -> Vec<Outcome> {
-    let (alone, mut together): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.alone);
-    // Taken from the end: the longest last.
-    together.sort_by_key(|job| job.expected_s);
-    let waiting = Mutex::new(together);
+    let at = |place: Place| {
+        let mut jobs: Vec<Job> = (jobs.iter().filter(|job| job.place == place).cloned()).collect();
+        // Taken from the end: the longest last.
+        jobs.sort_by_key(|job| job.expected_s);
+        Mutex::new(jobs)
+    };
+    let (together, alone, behind) = (at(Place::Together), at(Place::Alone), at(Place::Behind));
     let ended = Mutex::new(Vec::new());
     let finish = |job: Job| {
         let outcome = job.run();
@@ -18,17 +22,25 @@ pub fn run(jobs: Vec<Job>, lanes: usize, report: impl Fn(&Outcome) + Sync) -> Ve
         report(&outcome);
         ended.push(outcome);
     };
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    std::thread::scope(|scope| {
-        for _ in 0..lanes {
-            scope.spawn(|| {
-                while let Some(job) = next() {
-                    finish(job);
-                }
-            });
+    let work_off = |jobs: &Mutex<Vec<Job>>| {
+        let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        while let Some(job) = next() {
+            finish(job);
         }
+    };
+    let in_lanes = |jobs: &Mutex<Vec<Job>>| {
+        std::thread::scope(|scope| {
+            for _ in 0..lanes {
+                scope.spawn(|| work_off(jobs));
+            }
+        });
+    };
+    in_lanes(&together);
+    std::thread::scope(|scope| {
+        scope.spawn(|| work_off(&behind));
+        work_off(&alone);
+        in_lanes(&behind);
     });
-    alone.into_iter().for_each(finish);
     ended.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -37,10 +49,11 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    use super::Place::{Alone, Behind, Together};
     use super::*;
 
     /// A job that writes its name into `trace` when it begins and when it ends.
-    fn job(directory: &Path, name: &str, expected_s: u32, alone: bool) -> Job {
+    fn job(directory: &Path, name: &str, expected_s: u32, place: Place) -> Job {
         let script = format!(
             "echo +{name} >>trace; sleep 0.2; echo -{name} >>trace; \
              echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured'"
@@ -52,16 +65,16 @@ mod tests {
             directory: directory.to_path_buf(),
             log: directory.join(name),
             limit: Duration::from_secs(60),
-            alone,
+            place,
             expected_s,
         }
     }
 
-    fn trace(jobs: &[(&str, u32, bool)], lanes: usize) -> (Vec<String>, Vec<Outcome>) {
+    fn trace(jobs: &[(&str, u32, Place)], lanes: usize) -> (Vec<String>, Vec<Outcome>) {
         let directory = tempfile::tempdir().unwrap();
         let jobs = jobs
             .iter()
-            .map(|(name, s, alone)| job(directory.path(), name, *s, *alone));
+            .map(|(name, s, place)| job(directory.path(), name, *s, *place));
         let outcomes = run(jobs.collect(), lanes, |_| ());
         let trace = std::fs::read_to_string(directory.path().join("trace")).unwrap();
         (trace.lines().map(str::to_owned).collect(), outcomes)
@@ -70,7 +83,11 @@ mod tests {
     #[test]
     fn the_longest_job_starts_first() {
         let (trace, outcomes) = trace(
-            &[("short", 1, false), ("long", 9, false), ("mid", 5, false)],
+            &[
+                ("short", 1, Together),
+                ("long", 9, Together),
+                ("mid", 5, Together),
+            ],
             1,
         );
         assert_eq!(
@@ -83,10 +100,10 @@ mod tests {
     #[test]
     fn lanes_run_at_the_same_time_and_a_job_alone_does_not() {
         let jobs = [
-            ("alone", 99, true),
-            ("a", 1, false),
-            ("b", 1, false),
-            ("apart", 1, true),
+            ("alone", 99, Alone),
+            ("a", 1, Together),
+            ("b", 1, Together),
+            ("apart", 1, Alone),
         ];
         let (trace, outcomes) = trace(&jobs, 4);
         let at = |event: &str| trace.iter().position(|it| it == event).unwrap();
@@ -96,11 +113,33 @@ mod tests {
     }
 
     #[test]
+    fn what_computes_runs_behind_those_alone_and_what_is_left_in_all_lanes() {
+        let jobs = [
+            ("first", 1, Together),
+            ("alone", 1, Alone),
+            ("long", 9, Behind),
+            ("a", 2, Behind),
+            ("b", 1, Behind),
+            ("c", 1, Behind),
+        ];
+        let (trace, outcomes) = trace(&jobs, 2);
+        let at = |event: &str| trace.iter().position(|it| it == event).unwrap();
+        assert_eq!(trace[..2], ["+first", "-first"]);
+        assert!(
+            at("+long") < at("-alone") && at("+alone") < at("-long"),
+            "{trace:?}"
+        );
+        assert!(at("+a") < at("-b") && at("+b") < at("-a"), "{trace:?}");
+        assert_eq!(trace.len(), 12);
+        assert!(outcomes.iter().all(|outcome| outcome.failure().is_none()));
+    }
+
+    #[test]
     fn one_failure_does_not_stop_the_others() {
         let directory = tempfile::tempdir().unwrap();
-        let mut failing = job(directory.path(), "failing", 9, false);
+        let mut failing = job(directory.path(), "failing", 9, Together);
         failing.program = "false".into();
-        let jobs = vec![failing, job(directory.path(), "other", 1, false)];
+        let jobs = vec![failing, job(directory.path(), "other", 1, Together)];
         let outcomes = run(jobs, 1, |_| ());
         assert_eq!(outcomes.len(), 2);
         assert!(super::super::verdict(&outcomes).is_err());
