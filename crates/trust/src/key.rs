@@ -112,7 +112,7 @@ impl Verifier {
         if point.is_weak() {
             return Err(bad("a point of small order"));
         }
-        if point.to_edwards().compress().to_bytes() != bytes {
+        if !is_reduced(&bytes) {
             return Err(bad("not the canonical encoding"));
         }
         Ok(Verifier { point })
@@ -123,6 +123,14 @@ impl Verifier {
         let signature = ed25519_dalek::Signature::from_bytes(signature);
         self.point.verify_strict(message, &signature).is_ok()
     }
+}
+
+/// Whether the y-coordinate of these 32 bytes (without the sign bit) is below p = 2²⁵⁵ − 19. A point has a second encoding
+/// only with y + p, and with the sign of x = 0, which only points of small order have. This compares a few bytes; to
+/// encode the point again would take as long as to decode it.
+fn is_reduced(bytes: &[u8; 32]) -> bool {
+    let [lowest, middle @ .., highest] = bytes;
+    *lowest < 0xed || highest & 0x7f != 0x7f || middle.iter().any(|byte| *byte != 0xff)
 }
 
 impl fmt::Debug for Verifier {
@@ -149,5 +157,49 @@ impl FromStr for PublicKey {
 
     fn from_str(s: &str) -> Result<Self, BadText> {
         PublicKey::from_bytes(text::read(Noun::Key, s)?).map_err(|_| BadText::NotAKey)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// p + `more`, with the sign bit of x.
+    fn beyond_p(more: u8, sign: u8) -> [u8; 32] {
+        let mut bytes = [0xff; 32];
+        bytes[0] = 0xed + more;
+        bytes[31] = 0x7f | sign;
+        bytes
+    }
+
+    #[test]
+    fn numbers_from_p_on_are_not_reduced() {
+        for sign in [0, 0x80] {
+            for more in 0..19 {
+                assert!(!is_reduced(&beyond_p(more, sign)));
+            }
+            let mut below = beyond_p(0, sign);
+            below[0] -= 1;
+            assert!(is_reduced(&below));
+        }
+    }
+
+    proptest! {
+        /// Encoding the point again gives the same bytes for exactly those keys that are accepted.
+        #[test]
+        fn accepted_points_have_one_encoding(
+            bytes: [u8; 32], more in 0..19_u8, sign in prop::sample::select(vec![0, 0x80_u8]),
+        ) {
+            for bytes in [bytes, beyond_p(more, sign)] {
+                let Ok(point) = VerifyingKey::from_bytes(&bytes) else {
+                    continue;
+                };
+                let again = point.to_edwards().compress().to_bytes();
+                let is_good = !point.is_weak() && again == bytes;
+                prop_assert_eq!(PublicKey::from_bytes(bytes).is_ok(), is_good);
+            }
+        }
     }
 }
