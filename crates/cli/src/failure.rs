@@ -287,6 +287,8 @@ kinds! {
     OtherProof => Usage, "the proof is good, but it is about another path: leave --path out to see which one, or ask for another proof";
     /// The proof is of an older policy than the reader knows.
     OldProof => Rollback, "a newer policy may have taken the rights of those keys: ask for a new proof. To judge it as of an earlier time, and by nothing that this machine remembers, give --at-time TIME";
+    /// The proof contradicts what this machine knows of the volume.
+    ContradictedProof => Fork, "this machine has read the volume and knows another policy or record there: keys that were replaced or stolen may have made the proof. Do not rely on it; `bulla fork show VOLUME` shows a fork that this machine has seen. `--at-time TIME` judges a proof by nothing that this machine remembers";
     /// A proof has expired, or is not valid yet.
     ProofOver => Expired, "a proof ends with the version that it was made of: ask for a new one. `--at-time TIME` judges it as of another time; `date` shows this machine's clock";
     /// A proof shows that a path is present, and it should be absent.

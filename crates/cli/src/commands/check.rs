@@ -87,15 +87,17 @@ fn proof(
         Some(_) => None,
         None => remembered(&volume, config)?,
     };
-    let known = floor.as_ref().and_then(Floor::policy);
     let seen = floor.as_ref().map_or(0, Floor::newest_start);
     let demands = Demands {
         now: args
             .at_time
             .unwrap_or_else(|| Clock::system().now().max(seen)),
-        least_policy: args.least_policy.max(known.map(|it| it.0)).unwrap_or(0),
+        least_policy: args.least_policy.unwrap_or(0),
     };
-    let shown = proof.verify(volume, &path, &demands);
+    let shown = match &floor {
+        Some(floor) => proof.verify_after(floor, &path, &demands),
+        None => proof.verify(volume, &path, &demands),
+    };
     let shown = shown.map_err(|why| proves_nothing(args, &why))?;
     let mut record = describe(volume, &path, &shown);
     record.insert("judged_at".to_owned(), units::time(demands.now).into());
@@ -119,6 +121,7 @@ fn proves_nothing(args: &Check, why: &Reject) -> Failure {
         Reject::Unsupported { .. } => Kind::Newer,
         Reject::WrongVolume => Kind::WrongVolume,
         Reject::Rollback { .. } => Kind::OldProof,
+        Reject::Fork(_) | Reject::Refused(_) => Kind::ContradictedProof,
         Reject::Expired { .. } | Reject::NotYetValid { .. } => Kind::ProofOver,
         Reject::Revoked { .. } => Kind::Revoked,
         _ => Kind::NoProof,

@@ -385,3 +385,47 @@ fn damaged_proposals_and_those_of_other_volumes_are_refused() {
         .run(&["policy", "new", "empty", "--out", "x"])
         .ends(10);
 }
+
+/// A thief of all owner keys that a policy has replaced makes a policy of his own in its place.
+#[test]
+fn proof_by_replaced_owners_is_refused_where_their_successors_are_known() {
+    let people = People::new(&["a", "b", "c", "d", "p"]);
+    let volume = begun(&people);
+    people.copy("repo", "stolen");
+    let change = |out: &str, changes: &[String]| {
+        let changes: Vec<&str> = changes.iter().map(String::as_str).collect();
+        propose(&people, out, &changes).ends(0);
+    };
+    let [a, d] = ["a", "d"].map(|name| people.key(name));
+    let (b, c) = (people.key("b"), people.key("c"));
+    change("next", &[format!("--replace-key={a}={d}")]);
+    let owners = format!("--expect=owners=2/{d},{b},{c}");
+    for (who, from, to) in [
+        ("a", "next", "one"),
+        ("b", "one", "two"),
+        ("d", "two", "three"),
+    ] {
+        sign(&people, who, from, to, &[&owners]).ends(0);
+    }
+    people.run(&["policy", "install", "three", "repo"]).ends(0);
+    people.read("reader", &volume).ends(0);
+    let forge = |args: &[&str]| people.as_one("thief", args).ends(0);
+    forge(&["policy", "new", "stolen", "--out", "f"]);
+    for who in ["a", "b"] {
+        let sign = ["--yes", "policy", "sign", "f", "--out"];
+        let out = format!("f-{who}");
+        forge(&[&sign[..], &[&out, "--key", who]].concat());
+    }
+    forge(&["policy", "install", "f-a", "f-b", "stolen"]);
+    forge(&["publish", "tree", "stolen", "--key", "p"]);
+    let source = people.home.source(&volume, "stolen");
+    forge(&["prove", &source, "a", "--out", "forged"]);
+    let check = |who, more: &[&str]| {
+        let check = ["check", "forged", "--volume", &volume];
+        people.as_one(who, &[&check[..], more].concat())
+    };
+    let refused = check("reader", &[]).ends(22);
+    assert!(refused.err.contains("another policy"), "{}", refused.err);
+    // Who knows nothing of the successors cannot tell.
+    check("newcomer", &[]).ends(0);
+}

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::support::{Home, Ran};
+use crate::support::{self, Home, Ran};
 
 /// One directory for all files, and a state directory for each machine.
 pub struct People {
@@ -34,6 +34,11 @@ impl People {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.path(name)
+    }
+
+    /// Copies a repository.
+    pub fn copy(&self, from: &str, to: &str) {
+        support::copy(&self.path(from), &self.path(to));
     }
 
     pub fn key(&self, name: &str) -> String {

@@ -2,6 +2,7 @@
 //! Relies on all other modules of the crate.
 
 pub mod checkpoint;
+mod contradiction;
 pub mod earlier;
 pub mod evidence;
 pub mod floor;

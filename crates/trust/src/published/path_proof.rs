@@ -139,6 +139,40 @@ impl PathProof {
         })
     }
 
+    /// Checks the proof as [`PathProof::verify`] does, for a reader that has read the volume before: what contradicts
+    /// `floor` proves nothing. An earlier version than the adopted one does not contradict it.
+    ///
+    /// # Errors
+    /// As [`PathProof::verify`]; [`Reject::Rollback`] under an older policy than the newest known one; [`Reject::Fork`]
+    /// for another policy or record in the place of a known one, and for those of a fork that stands;
+    /// [`Reject::Refused`] for those that the user refused.
+    pub fn verify_after(
+        &self,
+        floor: &Floor,
+        path: &[u8],
+        demands: &Demands,
+    ) -> Result<Shown, Reject> {
+        let known = floor.policy().map_or(0, |(number, _)| number);
+        let demands = Demands {
+            least_policy: demands.least_policy.max(known),
+            ..*demands
+        };
+        let shown = self.verify(floor.volume(), path, &demands)?;
+        let mut policies: Vec<[u8; 32]> = self.policies().map(Signed::hash).collect();
+        floor.check_known(&policies)?;
+        policies.push(shown.record_hash);
+        floor.check_not_contradicted(&policies)?;
+        floor.check_same_version(&shown.record, &shown.record_hash)?;
+        Ok(shown)
+    }
+
+    /// All policies, by number: a proof that was verified has each of them.
+    fn policies(&self) -> impl Iterator<Item = &Signed> {
+        let shown = &self.head.policies;
+        let (genesis, later) = shown.split_at(shown.len().min(1));
+        genesis.iter().chain(&self.older).chain(later)
+    }
+
     /// The publishers that signed the record, which was verified.
     fn signers(&self, chain: &Chain, record: &RootRecord) -> Vec<PublicKey> {
         let policy = chain.get(record.policy_number);
