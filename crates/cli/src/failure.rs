@@ -140,7 +140,7 @@ kinds! {
     /// The signed version is not newer than that of the repository.
     OldRequest => Rollback, "the repository has a later version already; nothing needs to be installed";
     /// The signed version does not follow that of the repository.
-    NotNext => Fork, "the repository has got another version since: run `bulla publish --unsigned` again and sign the new request";
+    NotNext => Fork, "the repository has got another version or policy since: run `bulla publish --unsigned` again and sign the new request";
     /// Blocks are missing.
     Incomplete => Failed, "the repository has lost blocks of this version; run `bulla publish --unsigned` on the same tree again, then install this file (an unchanged tree needs no new signature)";
     /// No location has the version.

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use state::{LockedState, VolumeState};
 use store::writer::{Committed, Writer};
+use trust::chain::Chain;
+use trust::floor::Floor;
 use trust::head::Head;
 use trust::history::LogPoint;
 use trust::request::Request;
@@ -69,14 +71,15 @@ impl Memory {
         }
     }
 
-    /// The version of the record that was signed last, alone or with others.
-    pub(crate) fn version(&self, volume: VolumeId) -> Result<Option<u64>, PublishError> {
+    /// Whether this machine has signed a later version than `version` of the volume with these policies, and still stands
+    /// by it: no policy since has taken readers back from it.
+    pub(crate) fn is_later(&self, chain: &Chain, version: u64) -> Result<bool, PublishError> {
         let Some(signed) = self.last()? else {
-            return Ok(None);
+            return Ok(false);
         };
         let head = Head::decode(&signed)?;
-        let record: RootRecord = head.record.statement().read(volume)?;
-        Ok(Some(record.version))
+        let record: RootRecord = head.record.statement().read(chain.volume())?;
+        Ok(record.version > version && !is_taken_back(&head, chain)?)
     }
 
     /// The policy that an owner's key signed last here.
@@ -128,6 +131,14 @@ impl Memory {
         self.keep(&bytes)?;
         Ok(writer.commit(&bytes)?)
     }
+}
+
+/// Whether one of these policies, newer than those of the head that this machine signed last, takes readers back from the
+/// version of that head. The machine that signs does not contradict itself then.
+pub(crate) fn is_taken_back(last: &Head, chain: &Chain) -> Result<bool, PublishError> {
+    let known = Floor::trusting(last)?.policy();
+    let record: RootRecord = last.record.statement().read(chain.volume())?;
+    Ok(known.is_some_and(|(number, _)| chain.takes_back(number, record.version)))
 }
 
 impl NextHead {

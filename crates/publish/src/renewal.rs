@@ -172,7 +172,8 @@ fn beside_memory(
     let Some(last) = Succession::of_whole(&signed, repository)? else {
         return succession.go_on_from(memory, repository);
     };
-    if last.volume != succession.volume || last.version <= succession.version {
+    let is_taken_back = succession.takes_back(&Head::decode(&signed)?)?;
+    if is_taken_back || last.volume != succession.volume || last.version <= succession.version {
         return succession.go_on_from(memory, repository);
     }
     let root = |succession: &Succession| succession.previous.as_ref().map(|record| record.root);
@@ -223,7 +224,10 @@ fn stamp(
     let judged = floor.judge(&head, &Terms::strict(issued), &mut signatures);
     let valid_until = judged.map_err(bad)?.valid_until;
     let bytes = head.encode()?;
-    signing.memory.keep(&bytes)?;
+    // What this machine has signed together with others, and nobody shows yet, must not be forgotten.
+    if !signing.memory.is_later(&offer.chain, record.version)? {
+        signing.memory.keep(&bytes)?;
+    }
     writer.commit(&bytes)?;
     Ok(Renewed {
         volume,

@@ -309,15 +309,15 @@ fn show(
     // What this machine has signed and the repository does not show must not be forgotten.
     let forgetful = Memory::none();
     let mut memory = memory;
-    if let Some(signed) = memory.version(shown.volume)?
-        && signed > record.version
-    {
+    let chain = Floor::trusting(head)?.chain(&mut Signatures::default())?;
+    let is_later = chain.map(|chain| memory.is_later(&chain, record.version));
+    if is_later.transpose()? == Some(true) {
         let last = memory.last()?.unwrap_or_default();
-        if Succession::of_whole(&last, repository)?.is_some() {
+        if let Some(whole) = Succession::of_whole(&last, repository)? {
             return Err(PublishError::SetBack {
                 path: repository.to_owned(),
                 shows: record.version,
-                signed,
+                signed: whole.version.saturating_sub(1),
             });
         }
         // Others have not signed that version yet. The policy does not wait for them.

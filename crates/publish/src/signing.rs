@@ -513,6 +513,7 @@ fn check_next(request: &Request, examined: &Examined, shown: Option<&Head>) -> R
         }
         (Base::Head(base), Some(shown)) => (base, shown),
     };
+    check_policies(base, shown)?;
     if shown.record.hash() == base.record.hash() {
         return Ok(());
     }
@@ -525,6 +526,21 @@ fn check_next(request: &Request, examined: &Examined, shown: Option<&Head>) -> R
         _ => Err(Reject::Fork(
             "it builds on another record of the version before",
         )),
+    }
+}
+
+/// Refuses a base that lacks a policy which the repository shows: the version would take the policy out of the repository,
+/// and the keys that it replaced would count again.
+fn check_policies(base: &Head, shown: &Head) -> Result<(), Reject> {
+    let newest = |head: &Head| Ok::<_, Reject>(Floor::trusting(head)?.policy());
+    match (newest(shown)?, newest(base)?) {
+        (Some(shown), Some(base)) if shown.0 > base.0 => Err(Reject::BadHistory(
+            "a policy was installed after the request was made",
+        )),
+        (Some(shown), Some(base)) if shown.0 == base.0 && shown.1 != base.1 => {
+            Err(Reject::Fork("it builds on another policy"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use state::Clock;
 use store::Repository;
+use trust::chain::Chain;
 use trust::floor::Floor;
 use trust::handle::InodeBlock;
 use trust::head::{Head, first_log};
@@ -24,7 +25,7 @@ use trust::version_name::VersionName;
 use trust::{Handle, Hasher, Reject};
 
 use crate::confirming::{self, Confirming};
-use crate::memory::{Memory, NextHead};
+use crate::memory::{self, Memory, NextHead};
 use crate::new_volume::NewVolume;
 use crate::publish_error::{Missing, PublishError};
 
@@ -40,6 +41,8 @@ pub(crate) struct Succession {
     roles: Roles,
     /// The newest policy.
     newest: Policy,
+    /// All policies; a new volume has no chain yet.
+    chain: Option<Chain>,
     base: Base,
     policy: (u64, [u8; 32]),
     log: LogPoint,
@@ -83,6 +86,7 @@ impl Succession {
             roles: genesis.roles.clone(),
             policy: (0, unsigned.hash()),
             newest: Policy::Genesis(genesis),
+            chain: None,
             not_before: 0,
             name: None,
             earlier: Vec::new(),
@@ -154,6 +158,7 @@ impl Succession {
             roles: offer.chain.newest().roles().clone(),
             name: None,
             newest: offer.chain.newest().clone(),
+            chain: Some(offer.chain),
             earlier: Vec::new(),
             base: Base::Head(Box::new(head)),
             log,
@@ -273,6 +278,10 @@ impl Succession {
             return Ok(self);
         };
         let signed = &signed;
+        let head = Head::decode(signed)?;
+        if self.takes_back(&head)? {
+            return Ok(self);
+        }
         let Some(last) = Succession::of_whole(signed, path)? else {
             return Ok(self);
         };
@@ -287,13 +296,16 @@ impl Succession {
             return Ok(self);
         }
         if last.version == self.version {
-            return match last.base_hash() == self.base_hash() {
-                true => Ok(self),
-                false => Err(PublishError::Forked {
+            if last.base_hash() != self.base_hash() {
+                return Err(PublishError::Forked {
                     path: path.to_owned(),
                     version: self.version.saturating_sub(1),
-                }),
-            };
+                });
+            }
+            if last.policy.0 <= self.policy.0 {
+                return Ok(self);
+            }
+            // Policies were installed on that version, and the repository has lost them.
         }
         tracing::warn!(
             repository = %path.display(),
@@ -301,19 +313,32 @@ impl Succession {
             signed = last.version.saturating_sub(1),
             "the repository shows an older version than this machine has signed"
         );
-        let head = Head::decode(signed)?;
         let record: RootRecord = head.record.statement().read(self.volume)?;
-        let (epoch, own) = (record.log.epoch, record.log.size);
-        let same_log = epoch == self.log.epoch;
-        let kept = memory.leaves(epoch, if same_log { self.log.size } else { 0 }, own);
-        let kept = kept.into_iter().map(|(index, leaf)| (epoch, index, leaf));
-        let own = (epoch, own, head.record.to_bytes().into());
+        let own = (record.log.epoch, record.log.size);
+        let (epoch, size) = (last.log.epoch, last.log.size);
+        let from = if epoch == self.log.epoch {
+            self.log.size
+        } else {
+            0
+        };
+        let kept = memory.leaves(epoch, from, size).into_iter();
+        let kept = kept.map(|(index, leaf)| (epoch, index, leaf));
+        let kept = kept.filter(|(epoch, index, _)| (*epoch, *index) != own);
+        let own = (own.0, own.1, head.record.to_bytes().into());
         Ok(Succession {
             previous: self.previous,
             name: self.name,
             earlier: self.earlier.into_iter().chain(kept).chain([own]).collect(),
             ..last
         })
+    }
+
+    /// Whether a policy since takes readers back from the version of the head that this machine signed last.
+    pub(crate) fn takes_back(&self, last: &Head) -> Result<bool, PublishError> {
+        match &self.chain {
+            Some(chain) if last.volume()? == self.volume => memory::is_taken_back(last, chain),
+            _ => Ok(false),
+        }
     }
 
     /// Refuses a clock that is behind the previous version, and a policy that has ended.
@@ -409,8 +434,9 @@ impl Succession {
 
     /// Refuses to sign a version of which this machine has signed another record that is not complete yet.
     fn check_unfinished(&self, signing: &Signing<'_>) -> Result<(), PublishError> {
-        let signed = signing.memory.version(self.volume)?;
-        match signed.is_some_and(|signed| signed >= self.version) {
+        let before = self.version.saturating_sub(1);
+        let is_later = (self.chain.as_ref()).map(|chain| signing.memory.is_later(chain, before));
+        match is_later.transpose()? == Some(true) {
             true => Err(PublishError::Contradiction {
                 version: self.version,
                 why: Reject::Fork("two records of one version"),

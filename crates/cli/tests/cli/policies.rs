@@ -429,3 +429,141 @@ fn proof_by_replaced_owners_is_refused_where_their_successors_are_known() {
     // Who knows nothing of the successors cannot tell.
     check("newcomer", &[]).ends(0);
 }
+
+/// Puts a copy of the repository in its place, as an administrator restores a backup.
+fn restore(people: &People, copy: &str) {
+    std::fs::remove_dir_all(people.path("repo")).unwrap();
+    people.copy(copy, "repo");
+}
+
+/// A request to publish `text`, signed by p on a machine of `who`.
+fn signed_by(people: &People, who: &str, text: &str, out: &str) {
+    people.write(text);
+    let unsigned = ["publish", "tree", "repo", "--unsigned", "--out", "request"];
+    people.run(&unsigned).ends(0);
+    let [a, b, c, p] = ["a", "b", "c", "p"].map(|name| people.key(name));
+    let owners = format!("--expect=owners=2/{a},{b},{c}");
+    let publishers = format!("--expect=publishers={p}");
+    let sign = ["--yes", "sign", "request", "--key", "p", "--out", out];
+    people
+        .as_one(who, &[&sign[..], &[&owners, &publishers]].concat())
+        .ends(0);
+}
+
+/// The machine with the repository has installed what a thief of the publisher's key signed.
+#[test]
+fn machine_that_showed_a_stolen_version_goes_back_with_its_readers() {
+    let people = People::new(&["a", "b", "c", "p", "q"]);
+    let volume = begun(&people);
+    people.copy("repo", "good");
+    signed_by(&people, "thief", "stolen", "signed");
+    people
+        .run(&["publish", "--install", "signed", "repo"])
+        .ends(0);
+    assert_eq!(people.read("deceived", &volume).ends(0).out, "stolen");
+    restore(&people, "good");
+    let q = people.key("q");
+    let rotate = format!("{}={q}", people.key("p"));
+    propose(&people, "back", &["--replace-key", &rotate, "--lower"]).ends(0);
+    let named = format!("--expect=publishers={q}");
+    install(&people, "back", &[&named, "--expect-drastic"]).ends(0);
+    assert_eq!(people.read("deceived", &volume).ends(0).out, "one");
+    people.write("two");
+    let next = people.run(&["publish", "tree", "repo", "--key", "q"]);
+    assert_eq!(next.ends(0).field("version"), 2);
+    people.run(&["renew", "repo", "--key", "q"]).ends(0);
+    assert_eq!(people.read("deceived", &volume).ends(0).out, "two");
+}
+
+/// As above; the policy was installed on another machine, or with another state directory.
+#[test]
+fn publisher_goes_on_after_owners_took_its_version_back() {
+    let people = People::new(&["a", "b", "c", "p"]);
+    let volume = begun(&people);
+    people.copy("repo", "good");
+    signed_by(&people, "p", "unwanted", "signed");
+    people
+        .run(&["publish", "--install", "signed", "repo"])
+        .ends(0);
+    restore(&people, "good");
+    people
+        .as_one(
+            "operator",
+            &["policy", "new", "repo", "--out", "back", "--lower"],
+        )
+        .ends(0);
+    for who in ["a", "b"] {
+        let out = format!("back-{who}");
+        sign(&people, who, "back", &out, &["--expect-drastic"]).ends(0);
+    }
+    people
+        .as_one(
+            "operator",
+            &["policy", "install", "back-a", "back-b", "repo"],
+        )
+        .ends(0);
+    // The same machines sign and show version 2 once more.
+    signed_by(&people, "p", "two", "again");
+    people
+        .run(&["publish", "--install", "again", "repo"])
+        .ends(0);
+    people.run(&["renew", "repo", "--key", "p"]).ends(0);
+    people.write("three");
+    people
+        .run(&["publish", "tree", "repo", "--key", "p"])
+        .ends(0);
+    assert_eq!(people.read("reader", &volume).ends(0).out, "three");
+}
+
+#[test]
+fn request_made_before_a_policy_does_not_take_the_policy_back() {
+    let people = People::new(&["a", "b", "c", "p", "q"]);
+    let volume = begun(&people);
+    signed_by(&people, "p", "late", "signed");
+    let q = people.key("q");
+    let rotate = format!("{}={q}", people.key("p"));
+    propose(&people, "next", &["--replace-key", &rotate]).ends(0);
+    let named = format!("--expect=publishers={q}");
+    for who in ["a", "b"] {
+        sign(&people, who, "next", &format!("next-{who}"), &[&named]).ends(0);
+    }
+    people
+        .as_one(
+            "operator",
+            &["policy", "install", "next-a", "next-b", "repo"],
+        )
+        .ends(0);
+    let refused = people
+        .run(&["publish", "--install", "signed", "repo"])
+        .ends(22);
+    assert!(
+        refused.err.contains("a policy was installed"),
+        "{}",
+        refused.err
+    );
+    let shown = people.run(&["policy", "show", "repo"]).ends(0);
+    assert_eq!(shown.field("number"), 1);
+    assert_eq!(people.read("reader", &volume).ends(0).out, "one");
+}
+
+#[test]
+fn restored_repository_gets_the_policy_back_that_its_machine_has_shown() {
+    let people = People::new(&["a", "b", "c", "p", "q"]);
+    let volume = begun(&people);
+    people.copy("repo", "backup");
+    let [p, q] = ["p", "q"].map(|name| people.key(name));
+    propose(&people, "next", &["--add", &format!("publishers={q}")]).ends(0);
+    install(&people, "next", &[&format!("--expect=publishers=1/{p},{q}")]).ends(0);
+    restore(&people, "backup");
+    people.write("two");
+    people
+        .run(&["publish", "tree", "repo", "--key", "p"])
+        .ends(0);
+    let shown = people.run(&["policy", "show", "repo"]).ends(0);
+    assert_eq!(shown.field("number"), 1);
+    let source = people.home.source(&volume, "repo");
+    people.run(&["verify", &source]).ends(0);
+    // A reader of version 1 follows over the log's proof.
+    assert_eq!(people.read("reader", &volume).ends(0).out, "two");
+    people.run(&["log", &source]).ends(0);
+}

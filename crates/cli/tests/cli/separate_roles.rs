@@ -217,9 +217,9 @@ fn where_one_publisher_suffices_it_sets_the_validity() {
 
 #[test]
 fn machine_that_signed_a_version_with_others_signs_no_other_one_alone() {
-    let people = People::new(&["a", "p", "q"]);
-    let [p, q] = ["p", "q"].map(|name| people.key(name));
-    let keys = ["--key", "p", "--key", "q"];
+    let people = People::new(&["a", "p", "q", "t"]);
+    let [p, q, t] = ["p", "q", "t"].map(|name| people.key(name));
+    let keys = ["--key", "p", "--key", "q", "--key", "t"];
     let publish = ["publish", "tree", "repo"];
     let roles = [
         "--publisher-key",
@@ -228,6 +228,8 @@ fn machine_that_signed_a_version_with_others_signs_no_other_one_alone() {
         &q,
         "--publishers-needed",
         "2",
+        "--timestamp-key",
+        &t,
     ];
     let owner = people.key("p");
     let new = [&publish[..], &keys, &roles, &["--owner-key", &owner]].concat();
@@ -239,6 +241,8 @@ fn machine_that_signed_a_version_with_others_signs_no_other_one_alone() {
     people.run(&unsigned).ends(0);
     let sign = ["--yes", "sign", "request", "--key", "p", "--out", "half"];
     people.run(&sign).ends(0);
+    // A timestamp for version 1 is no reason to forget it.
+    people.run(&["renew", "repo", "--key", "t"]).ends(0);
     people.write("other");
     people.run(&[&publish[..], &keys].concat()).ends(22);
     assert_eq!(people.read("reader", &volume).ends(0).out, "one");
@@ -246,12 +250,12 @@ fn machine_that_signed_a_version_with_others_signs_no_other_one_alone() {
     people.sign("q", "half", "whole").ends(2);
     let expected = format!("--expect=publishers=2/{p},{q}");
     let owners = format!("--expect=owners={p}");
+    let timestamps = format!("--expect=timestamps={t}");
     let sign = ["sign", "half", "--key", "q", "--out", "whole", "--yes"];
+    let roles = [&expected, &owners, &timestamps].map(String::as_str);
+    people.as_one("q", &[&sign[..], &roles].concat()).ends(0);
     people
-        .as_one("q", &[&sign[..], &[&expected, &owners]].concat())
-        .ends(0);
-    people
-        .run(&["publish", "--install", "whole", "repo"])
+        .run(&["publish", "--install", "whole", "repo", "--key", "t"])
         .ends(0);
     assert_eq!(people.read("reader", &volume).ends(0).out, "two");
     assert_eq!(

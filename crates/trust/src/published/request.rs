@@ -347,7 +347,8 @@ impl Examined {
         all.filter(|tally| !tally.is_enough()).cloned().collect()
     }
 
-    /// Whether the record can follow `last`, a head that this signer has signed before.
+    /// Whether the record can follow `last`, a head that this signer has signed before. Any record follows a version
+    /// from which a later policy has taken readers back (rule 4).
     ///
     /// # Errors
     /// [`Reject::Rollback`] for a lower version than `last`, [`Reject::Fork`] for another record of the same
@@ -355,6 +356,12 @@ impl Examined {
     /// them, and the request does not show that their log contains `last`.
     pub fn follows(&self, base: &Base, last: &Head) -> Result<(), Reject> {
         let signed: RootRecord = last.record.statement().read(self.volume)?;
+        if let Base::Head(head) = base
+            && let Ok((known, shown)) = self.policies_after(head, last)
+            && shown.takes_back(known.newest().number(), signed.version)
+        {
+            return Ok(());
+        }
         if self.record.version < signed.version {
             return Err(Reject::Rollback {
                 offered: self.record.version,
@@ -367,7 +374,7 @@ impl Examined {
         let Base::Head(head) = base else {
             return Err(Reject::Fork("a second first version of the volume"));
         };
-        self.continues_policies(head, last)?;
+        self.policies_after(head, last)?;
         if head.record.hash() == last.record.hash() {
             // Only policies lie between, if anything does.
             return Ok(());
@@ -381,7 +388,8 @@ impl Examined {
         }
     }
 
-    fn continues_policies(&self, head: &Head, last: &Head) -> Result<(), Reject> {
+    /// The policies of `last`, and those of `head`, which continue them.
+    fn policies_after(&self, head: &Head, last: &Head) -> Result<(Chain, Chain), Reject> {
         let mut signatures = Signatures::default();
         let known = match (last.policies.as_slice(), head.policies.first()) {
             // The signer may have kept the genesis before the other owners signed it. The volume id names it.
@@ -389,7 +397,7 @@ impl Examined {
             _ => Chain::kept(self.volume, &last.policies, &mut signatures)?,
         };
         match Chain::shown(self.volume, &head.policies, Some(&known), &mut signatures) {
-            Ok(shown) if shown.begins_with(&known) => Ok(()),
+            Ok(shown) if shown.begins_with(&known) => Ok((known, shown)),
             Err(Reject::PoliciesMissing { .. }) => Err(Reject::Unproved),
             _ => Err(Reject::Fork(
                 "its policies differ from those of the version signed before",

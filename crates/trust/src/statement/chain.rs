@@ -336,6 +336,19 @@ impl Chain {
         here.or_else(after) == Some(other.newest_hash())
     }
 
+    /// Whether a policy after the one with the number `known` takes readers back from `version` (rule 4). What was
+    /// signed as that version under the known policies binds nobody any more then.
+    pub fn takes_back(&self, known: u64, version: u64) -> bool {
+        let takes_back = |policy: &Policy| match policy {
+            Policy::Genesis(_) => false,
+            Policy::Successor(it) => {
+                it.lower && it.last.as_ref().is_some_and(|it| it.version < version)
+            }
+        };
+        let later = |link: &&Link| link.policy.number() > known;
+        (self.links.iter().filter(later)).any(|link| takes_back(&link.policy))
+    }
+
     /// The first `len` policies. `None` for none, and when the last of them is not kept.
     pub(crate) fn beginning(&self, len: u64) -> Option<Chain> {
         let place = self.place(len.checked_sub(1)?)?;

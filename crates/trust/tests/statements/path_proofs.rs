@@ -4,19 +4,18 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use trust::error::Class;
-use trust::floor::Floor;
 use trust::head::Head;
 use trust::inode::{Content, Entry, Inode, Mtime, Xattrs};
-use trust::judge::Terms;
 use trust::map::Builder;
 use trust::path_proof::{Demands, MAX_PATH_PROOF_BYTES, PathProof, Prover, Shown};
 use trust::policy::{Roles, Successor};
 use trust::reach::{Absence, Outcome};
-use trust::signatures::Signatures;
 use trust::statement::{Signed, VolumeId};
 use trust::{Handle, Hasher, InodeBlock, MapNode, Reject, encode::Decoder, encode::Encoder};
 
 use crate::world::*;
+
+mod beside_floors;
 
 /// A world whose newest version has this tree:
 ///
@@ -515,92 +514,4 @@ fn proof_after_many_rotations_carries_the_older_policies() {
     let mut parts = Parts::of(&proof);
     parts.older.push(volume.world.policies[14].clone());
     assert!(check(&parts).is_err(), "one that the head has");
-}
-
-/// A reader, and a thief of the owner's key that policy 1 replaced: he makes a policy 1 of his own.
-fn thief_of_a_retired_owner() -> (Floor, Volume) {
-    let mut world = World::new();
-    let first = world.publish(1);
-    let mut thief = world.clone();
-    let later = |owner| Successor {
-        roles: Roles {
-            owners: threshold(1, &[owner]),
-            ..roles()
-        },
-        ..world.successor(Some(&first))
-    };
-    let (honest, forged) = (later(6), later(7));
-    world.rotate(&honest, &[1, 6]);
-    let floor = adopted(&world.floor(), &[&with_policies(&world, &first)]);
-    thief.rotate(&forged, &[1, 7]);
-    (floor, Volume::of(thief, 2, &[2]))
-}
-
-#[test]
-fn proof_by_replaced_keys_is_refused_by_a_reader_of_their_successors() {
-    let (floor, thief) = thief_of_a_retired_owner();
-    let proof = thief.prove("docs");
-    // Nobody else can tell.
-    assert!(
-        proof
-            .verify(thief.world.volume, b"docs", &demands())
-            .is_ok()
-    );
-    let refused = proof.verify_after(&floor, b"docs", &demands());
-    let other = Reject::Fork("another policy than the known one");
-    assert_eq!(refused.unwrap_err(), other);
-    // One more policy changes nothing.
-    let mut world = thief.world.clone();
-    world.rotate(&world.successor(Some(&thief.head)), &[1, 7]);
-    let longer = Volume::of(world, 3, &[2]).prove("docs");
-    let refused = longer.verify_after(&floor, b"docs", &demands());
-    assert_eq!(refused.unwrap_err(), other);
-    let older = Volume::new().prove("docs");
-    let refused = older.verify_after(&floor, b"docs", &demands());
-    assert!(matches!(refused, Err(Reject::Rollback { .. })));
-}
-
-#[test]
-fn proof_of_another_record_than_the_adopted_one_is_refused() {
-    let honest = Volume::new();
-    let mut world = World::new();
-    let other = world.publish(1);
-    let floor = adopted(&world.floor(), &[&other]);
-    let refused = honest
-        .prove("docs")
-        .verify_after(&floor, b"docs", &demands());
-    assert_eq!(
-        refused.unwrap_err(),
-        Reject::Fork("two records of one version")
-    );
-    // An earlier version that has not expired is no contradiction.
-    let later = honest.world.clone().publish(2);
-    let floor = adopted(&honest.world.floor(), &[&honest.head, &later]);
-    let shown = honest
-        .prove("docs")
-        .verify_after(&floor, b"docs", &demands());
-    assert_eq!(shown.unwrap().record.version, 1);
-}
-
-#[test]
-fn proof_of_what_the_user_refused_or_has_not_settled_is_refused() {
-    let mut world = World::new();
-    let honest = Volume::of(world.clone(), 1, &[2]);
-    let other = world.publish(1);
-    let floor = adopted(&world.floor(), &[&honest.head]);
-    let heads = [honest.head.clone(), other.clone()];
-    let verdict = floor.judge_all(&heads, &Terms::strict(NOW), &mut Signatures::default());
-    let floor = verdict.floor;
-    assert!(floor.forks().stand());
-    let hashes = [honest.head.record.hash(), other.record.hash()];
-    let settled = floor.settle(&hashes[1]).unwrap();
-    let refused = honest
-        .prove("docs")
-        .verify_after(&settled, b"docs", &demands());
-    assert!(matches!(refused, Err(Reject::Refused(_))), "{refused:?}");
-    let settled = floor.settle(&hashes[0]).unwrap();
-    let shown = honest
-        .prove("docs")
-        .verify_after(&settled, b"docs", &demands());
-    assert!(shown.is_ok());
 }
