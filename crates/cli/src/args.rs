@@ -206,6 +206,7 @@ impl Command {
     pub fn name(&self) -> &'static str {
         match self {
             Command::Key(KeyCommand::New(_)) => "key new",
+            Command::Key(KeyCommand::Refer(_)) => "key refer",
             Command::Key(KeyCommand::Show(_)) => "key show",
             Command::Key(KeyCommand::List(_)) => "key list",
             Command::Publish(_) => "publish",

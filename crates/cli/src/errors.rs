@@ -21,6 +21,7 @@ use state::keyfile::KeyError;
 use state::slots::{BadRecoveryKey, SlotError};
 use store::StoreError;
 use trust::Reject;
+use trust::signer::NoSignature;
 use volume::VolumeError;
 use volume::extract::ExtractError;
 use volume::forks::ForkError;
@@ -140,10 +141,16 @@ fn key_kind(error: &KeyError) -> Kind {
         KeyError::Io { source, .. } => io_kind(source),
         KeyError::Exists { .. } => Kind::Exists,
         KeyError::Exposed { .. } | KeyError::Malformed { .. } => Kind::KeyFile,
+        KeyError::Elsewhere { .. } => Kind::KeyElsewhere,
+        KeyError::BadReference { .. } => Kind::Usage,
         KeyError::WrongPassphrase { .. } => Kind::WrongPassphrase,
         KeyError::NoPassphrase { .. } => Kind::NoInput,
         KeyError::Random(_) | KeyError::Derivation(_) => Kind::System,
     }
+}
+
+fn no_signature_kind(_: &NoSignature) -> Kind {
+    Kind::NoSignature
 }
 
 fn publish_kind(error: &PublishError) -> Kind {
@@ -168,6 +175,7 @@ fn publish_kind(error: &PublishError) -> Kind {
         PublishError::SignaturesMissing { .. } => Kind::NotYetSigned,
         PublishError::TooFewKeys { .. } => Kind::TooFewKeys,
         PublishError::NoTimestamp { .. } => Kind::NoTimestamp,
+        PublishError::NoSignature(_) => Kind::NoSignature,
         PublishError::BadProposal { why, .. } => match reject_kind(why) {
             Kind::Integrity | Kind::Malformed => Kind::BadProposal,
             kind => kind,
@@ -385,6 +393,7 @@ failures! {
     ForkError => fork_kind;
     LocationError => location_kind;
     KeyError => key_kind;
+    NoSignature => no_signature_kind;
     PublishError => publish_kind;
     PullError => pull_kind;
     PruneError => prune_kind;

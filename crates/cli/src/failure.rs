@@ -75,6 +75,8 @@ kinds! {
     WrongPassphrase => WrongKey, "try again; a key cannot be recovered without its passphrase";
     /// The key file cannot be used.
     KeyFile => WrongKey, "use a key file from `bulla key new --out FILE` that only you can read (chmod 600 FILE)";
+    /// The file refers to a key elsewhere, and the command needs the key itself.
+    KeyElsewhere => WrongKey, "this command signs too often for a token or an agent: name a key file that `bulla key new` has written; `bulla key show FILE` shows how the key of a file signs";
     /// A file is no profile.
     Profile => Usage, "a profile has one path on each line; `bulla mount SOURCE DIR --record FILE` writes one";
     /// A file that would be overwritten.
@@ -101,6 +103,8 @@ kinds! {
     TooFewKeys => WrongKey, "name the files of more keys with --key FILE --key FILE; if they are on other machines, make a request with --unsigned --out FILE, `bulla sign` it there, and install it with `bulla publish --install`";
     /// The policy demands a timestamp, and no timestamp key is here.
     NoTimestamp => WrongKey, "name the file of a timestamp key too: --key FILE. It belongs on the machine with the repository; a version of another machine gets there with `publish --unsigned`, `sign` and `publish --install FILE REPO --key TIMESTAMPKEY`";
+    /// A key that lies elsewhere did not sign.
+    NoSignature => WrongKey, "nothing was signed. See that the token is plugged in, that its program runs, or that the agent has the key (`ssh-add -L`); `bulla key show FILE` shows how the key of a file signs. Then run the same command again";
     /// The file is not a valid proposal of a policy.
     BadProposal => Integrity, "the file was damaged or changed on its way; create it again with `bulla policy new REPO --out FILE`";
     /// The key of no owner.

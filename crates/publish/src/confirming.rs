@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use trust::head::Head;
-use trust::key::{PublicKey, SecretKey};
+use trust::key::PublicKey;
 use trust::policy::{Policy, Roles};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
+use trust::signer::Signer;
 use trust::statement::VolumeId;
 use trust::tally::Tally;
 use trust::timestamp::Timestamp;
@@ -17,7 +18,7 @@ use crate::publish_error::{Missing, PublishError};
 /// What a timestamp is made with.
 pub(crate) struct Confirming<'a> {
     /// Keys of any roles; those of the timestamp role sign.
-    pub keys: &'a [SecretKey],
+    pub keys: &'a [&'a dyn Signer],
     /// Time of issue, unix seconds.
     pub now: u64,
     /// The longest validity; the policy may allow less.
@@ -54,7 +55,8 @@ pub(crate) fn check_keys(
 /// afterwards. Gives the end of the timestamp, unix seconds; without one, 2⁶⁴ − 1.
 ///
 /// # Errors
-/// [`PublishError::NoTimestamp`]; [`PublishError::RecordOver`] for a record that has ended.
+/// [`PublishError::NoTimestamp`]; [`PublishError::RecordOver`] for a record that has ended;
+/// [`PublishError::NoSignature`].
 pub(crate) fn confirm(
     head: &mut Head,
     volume: VolumeId,
@@ -74,7 +76,7 @@ pub(crate) fn confirm(
             until: record.until(),
         });
     }
-    let public: Vec<PublicKey> = keys.iter().map(SecretKey::public).collect();
+    let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
     check_keys(roles, &public, record.version)?;
     let seconds = valid.as_secs().min(roles.timestamp_max);
     let timestamp = Timestamp {
@@ -84,11 +86,10 @@ pub(crate) fn confirm(
         issued: *now,
         until: now.saturating_add(seconds),
     };
-    let signing: Vec<&SecretKey> = keys
-        .iter()
+    let signing: Vec<&dyn Signer> = (keys.iter().copied())
         .filter(|key| roles.timestamps.keys().contains(&key.public()))
         .collect();
-    let signed = timestamp.statement(volume).sign(&signing);
+    let signed = timestamp.statement(volume).sign_by(&signing)?;
     Signatures::default().require(&signed, &roles.timestamps, "timestamp")?;
     head.timestamp = Some(signed);
     Ok(timestamp.until)

@@ -8,14 +8,16 @@ use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use crossbeam_channel::bounded;
 use rustix::fs::{Mode, OFlags};
 use store::StoreError;
 use store::repository::Repository;
 use store::writer::Writer;
-use trust::key::{PublicKey, SecretKey};
+use trust::key::PublicKey;
 use trust::request::Request;
+use trust::signer::Signer;
 
 use crate::assemble::{Assembler, Tree};
 use crate::attributes::Stamp;
@@ -43,11 +45,11 @@ const PLACES_PER_READER: usize = 16;
 /// Places in a queue at most, whatever the number of readers.
 const MAX_PLACES: usize = 64;
 
-/// The signer of the new version.
+/// Who signs the new version.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Signer<'a> {
-    /// This process.
-    Keys(&'a [SecretKey]),
+pub(crate) enum SignedBy<'a> {
+    /// These keys, now.
+    Keys(&'a [&'a dyn Signer]),
     /// Other machines, later.
     Later,
 }
@@ -89,28 +91,28 @@ impl<'a> From<&'a PathBuf> for Input<'a> {
 pub fn publish<'a>(
     input: impl Into<Input<'a>>,
     repository: &Path,
-    key: &SecretKey,
+    key: &dyn Signer,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<Published, PublishError> {
-    let keys = std::slice::from_ref(key);
-    publish_with(input.into(), repository, keys, options, observer)
+    publish_with(input.into(), repository, &[key], options, observer)
 }
 
 /// [`publish`] with several keys. Each signs what its role must sign: owners the policy of a new volume, publishers the
 /// version, timestamp keys that it is current.
 ///
 /// # Errors
-/// [`PublishError`]; [`PublishError::TooFewKeys`] and [`PublishError::NoTimestamp`] when more keys must sign.
+/// [`PublishError`]; [`PublishError::TooFewKeys`] and [`PublishError::NoTimestamp`] when more keys must sign;
+/// [`PublishError::NoSignature`] for a key that does not.
 pub fn publish_with(
     input: Input<'_>,
     repository: &Path,
-    keys: &[SecretKey],
+    keys: &[&dyn Signer],
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<Published, PublishError> {
-    let signer = Signer::Keys(keys);
-    make(input, repository, signer, options, observer).map(|(made, _)| made)
+    let by = SignedBy::Keys(keys);
+    make(input, repository, by, options, observer).map(|(made, _)| made)
 }
 
 /// Does all of [`publish`] except signing and committing the head. The blocks are in the repository
@@ -125,13 +127,13 @@ pub fn publish_unsigned<'a>(
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<(Published, Option<Request>), PublishError> {
-    make(input.into(), repository, Signer::Later, options, observer)
+    make(input.into(), repository, SignedBy::Later, options, observer)
 }
 
 fn make(
     input: Input<'_>,
     repository: &Path,
-    signer: Signer<'_>,
+    by: SignedBy<'_>,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<(Published, Option<Request>), PublishError> {
@@ -143,12 +145,12 @@ fn make(
         return Err(PublishError::Impossible("a validity of less than a second"));
     }
     if options.dry_run {
-        let rehearsed = rehearse(input, top.as_ref(), repository, signer, options, observer)?;
+        let rehearsed = rehearse(input, top.as_ref(), repository, by, options, observer)?;
         return Ok((rehearsed, None));
     }
     let found = Repository::open(repository);
     let is_new = matches!(found, Err(StoreError::NoRepository { .. }));
-    if is_new && matches!(signer, Signer::Later) && options.new_volume.is_none() {
+    if is_new && matches!(by, SignedBy::Later) && options.new_volume.is_none() {
         return Err(PublishError::NoPublisher);
     }
     let before = is_new.then(|| Beginning::look(repository));
@@ -160,7 +162,7 @@ fn make(
         .map_err(PublishError::from)
         .and_then(|opened| {
             let top = top.as_ref();
-            write(input, top, &opened, repository, signer, options, observer)
+            write(input, top, &opened, repository, by, options, observer)
         });
     if let (Err(_), Some(before)) = (&made, before) {
         before.take_back();
@@ -174,7 +176,7 @@ fn write(
     top: Option<&OwnedFd>,
     opened: &Repository,
     repository: &Path,
-    signer: Signer<'_>,
+    by: SignedBy<'_>,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<(Published, Option<Request>), PublishError> {
@@ -184,7 +186,7 @@ fn write(
     };
     let statements = writing.writer.statements().clone();
     let place = (repository, Some(opened));
-    let succession = succession(&statements, place, signer, options)?;
+    let succession = succession(&statements, place, by, options)?;
     let publication = Publication {
         input,
         top,
@@ -201,7 +203,7 @@ fn write(
         root: *tree.root.as_bytes(),
         with_owner: options.with_owner,
     };
-    let (published, request) = conclude(writing, succession, tree, signer, repository, options)?;
+    let (published, request) = conclude(writing, succession, tree, by, repository, options)?;
     if let Some((path, cache)) = cache {
         cache.finish(&path, &binding).unwrap_or_else(no_cache);
     }
@@ -213,15 +215,15 @@ pub(crate) fn conclude(
     mut writing: Writing,
     succession: Succession,
     tree: Tree,
-    signer: Signer<'_>,
+    by: SignedBy<'_>,
     repository: &Path,
     options: &PublishOptions,
 ) -> Result<(Published, Option<Request>), PublishError> {
     let succession = succession.named(options.version_name.clone());
     let mut published = told(&succession, &tree, options);
     published.skipped = tree.skipped;
-    let (committed, request) = match signer {
-        Signer::Keys(keys) => {
+    let (committed, request) = match by {
+        SignedBy::Keys(keys) => {
             // Before the lock is taken: the disk may need long for the blocks.
             writing.writer.prepare()?;
             let memory = Memory::lock(&succession.volume, options.state_dir.as_deref())?;
@@ -232,7 +234,8 @@ pub(crate) fn conclude(
                 memory: &memory,
                 repository,
             };
-            let head = succession.sign(tree.root, tree.totals, &signing)?;
+            let signed = succession.sign(tree.root, tree.totals, &signing);
+            let head = signed.map_err(|error| cut_off(error, options))?;
             published.version = head.version;
             published.record_hash = Some(head.record_hash);
             published.valid_until = head.valid_until;
@@ -240,7 +243,7 @@ pub(crate) fn conclude(
             published.waits_for_timestamp = head.waits_for_timestamp;
             (memory.show(&mut writing.writer, &head)?, None)
         }
-        Signer::Later => {
+        SignedBy::Later => {
             let (start, seconds) = (options.clock.now(), options.valid.as_secs());
             let request = succession.propose(tree.root, tree.totals, start, seconds);
             (writing.writer.checkpoint()?, Some(request))
@@ -250,12 +253,22 @@ pub(crate) fn conclude(
     Ok((published, request))
 }
 
+/// Ctrl-C ends the program of a token too, which then signs nothing.
+fn cut_off(error: PublishError, options: &PublishOptions) -> PublishError {
+    match error {
+        PublishError::NoSignature(_) if options.cancel.load(Ordering::Relaxed) => {
+            PublishError::Interrupted
+        }
+        other => other,
+    }
+}
+
 /// A dry run: does everything except writing.
 fn rehearse(
     input: Input<'_>,
     top: Option<&OwnedFd>,
     path: &Path,
-    signer: Signer<'_>,
+    by: SignedBy<'_>,
     options: &PublishOptions,
     observer: &dyn Observer,
 ) -> Result<Published, PublishError> {
@@ -266,7 +279,7 @@ fn rehearse(
     };
     let statements = repository.as_ref().map(Repository::statements);
     let statements = statements.unwrap_or_default();
-    let succession = succession(&statements, (path, repository.as_ref()), signer, options)?;
+    let succession = succession(&statements, (path, repository.as_ref()), by, options)?;
     let mut counting = Counting {
         repository: repository.clone(),
         new: HashSet::new(),
@@ -293,14 +306,14 @@ fn rehearse(
 pub(crate) fn succession(
     statements: &[u8],
     (path, opened): (&Path, Option<&Repository>),
-    signer: Signer<'_>,
+    by: SignedBy<'_>,
     options: &PublishOptions,
 ) -> Result<Succession, PublishError> {
-    let keys = match signer {
-        Signer::Keys(keys) => keys,
-        Signer::Later => &[],
+    let keys = match by {
+        SignedBy::Keys(keys) => keys,
+        SignedBy::Later => &[],
     };
-    let public: Vec<PublicKey> = keys.iter().map(SecretKey::public).collect();
+    let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
     let succession = match opened.filter(|_| !statements.is_empty()) {
         Some(opened) => Succession::follow(statements, opened)?,
         None => {
@@ -315,9 +328,9 @@ pub(crate) fn succession(
     if let Some(new) = &options.new_volume {
         succession.check_described(new, path)?;
     }
-    match signer {
-        Signer::Keys(_) => succession.check_signers(&public)?,
-        Signer::Later => check_validity(succession.roles(), options.valid.as_secs())?,
+    match by {
+        SignedBy::Keys(_) => succession.check_signers(&public)?,
+        SignedBy::Later => check_validity(succession.roles(), options.valid.as_secs())?,
     }
     succession.check_clock(options.clock.now())?;
     Ok(succession)

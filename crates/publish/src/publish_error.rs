@@ -6,6 +6,7 @@ use state::StateError;
 use store::StoreError;
 use trust::Reject;
 use trust::calendar::rfc3339;
+use trust::signer::{NoSignature, SignError};
 use trust::tally::Tally;
 
 /// An error of publishing; nothing has been published when it is returned.
@@ -139,6 +140,9 @@ pub enum PublishError {
         #[source]
         missing: Missing,
     },
+    /// A key did not sign: one that lies in a token, or with an agent.
+    #[error(transparent)]
+    NoSignature(#[from] NoSignature),
     /// The file is not a proposal of a policy, or breaks a rule.
     #[error("the proposal {} is refused", path.display())]
     BadProposal {
@@ -312,6 +316,15 @@ pub enum PublishError {
     /// A tree that the format cannot hold.
     #[error("the tree cannot be stored")]
     Tree(#[from] Reject),
+}
+
+impl From<SignError> for PublishError {
+    fn from(error: SignError) -> Self {
+        match error {
+            SignError::Refused(why) => PublishError::Tree(why),
+            SignError::NoSignature(none) => PublishError::NoSignature(none),
+        }
+    }
 }
 
 impl From<StoreError> for PublishError {

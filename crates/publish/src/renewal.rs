@@ -12,11 +12,12 @@ use store::writer::Writer;
 use trust::Reject;
 use trust::head::Head;
 use trust::judge::{Freshness, Terms};
-use trust::key::{PublicKey, SecretKey};
+use trust::key::PublicKey;
 use trust::policy::Roles;
 use trust::request::Request;
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
+use trust::signer::Signer;
 use trust::statement::VolumeId;
 
 use crate::confirming::{self, Confirming};
@@ -54,13 +55,14 @@ pub struct Renewed {
 ///
 /// # Errors
 /// [`PublishError::WrongKey`] for a key that may sign neither, [`PublishError::Locked`] while
-/// another process publishes, [`PublishError::SetBack`] if this machine knows a later version.
+/// another process publishes, [`PublishError::SetBack`] if this machine knows a later version,
+/// [`PublishError::NoSignature`].
 pub fn renew(
     repository: &Path,
-    key: &SecretKey,
+    key: &dyn Signer,
     options: &PublishOptions,
 ) -> Result<Renewed, PublishError> {
-    renew_with(repository, std::slice::from_ref(key), options)
+    renew_with(repository, &[key], options)
 }
 
 /// [`renew`] with several keys: for thresholds above one, and for a publisher's key together with timestamp keys.
@@ -69,7 +71,7 @@ pub fn renew(
 /// As [`renew`]; [`PublishError::TooFewKeys`] and [`PublishError::NoTimestamp`] when more keys must sign.
 pub fn renew_with(
     repository: &Path,
-    keys: &[SecretKey],
+    keys: &[&dyn Signer],
     options: &PublishOptions,
 ) -> Result<Renewed, PublishError> {
     if options.valid.as_secs() == 0 {
@@ -95,7 +97,7 @@ pub fn renew_with(
     };
     let succession = beside_memory(shown, &memory, repository)?;
     let roles = succession.roles();
-    let public: Vec<PublicKey> = keys.iter().map(SecretKey::public).collect();
+    let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
     if (public.iter()).all(|key| confirms_only(roles, key)) {
         if succession.base_hash() != shown_hash {
             return Err(PublishError::SetBack {

@@ -12,11 +12,12 @@ use trust::Reject;
 use trust::floor::Floor;
 use trust::head::Head;
 use trust::judge::Terms;
-use trust::key::{PublicKey, SecretKey};
+use trust::key::PublicKey;
 use trust::policy::Policy;
 use trust::proposal::{self, Decided, ExaminedProposal, MAX_PROPOSAL_BYTES, Proposal};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
+use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
 
 use crate::confirming::{self, Confirming};
@@ -150,10 +151,10 @@ pub struct Accepted {
 ///
 /// # Errors
 /// [`PublishError::PolicyContradiction`] for a policy that does not follow the one that this machine has signed last;
-/// [`PublishError::NotOwner`].
+/// [`PublishError::NotOwner`]; [`PublishError::NoSignature`].
 pub fn sign(
     received: &ReceivedProposal,
-    key: &SecretKey,
+    key: &dyn Signer,
     accepted: Accepted,
     options: &PublishOptions,
 ) -> Result<(Proposal, ExaminedProposal), PublishError> {
@@ -201,7 +202,7 @@ pub struct InstalledPolicy {
 pub fn install(
     paths: &[PathBuf],
     repository: &Path,
-    keys: &[SecretKey],
+    keys: &[&dyn Signer],
     options: &PublishOptions,
 ) -> Result<InstalledPolicy, PublishError> {
     let received = gathered(paths)?;
@@ -271,7 +272,7 @@ fn gathered(paths: &[PathBuf]) -> Result<ReceivedProposal, PublishError> {
 fn confirm(
     head: &mut Head,
     examined: &ExaminedProposal,
-    keys: &[SecretKey],
+    keys: &[&dyn Signer],
     options: &PublishOptions,
 ) -> Result<(), PublishError> {
     if examined.policy.revoked.is_some() {

@@ -16,10 +16,11 @@ use trust::Reject;
 use trust::floor::Floor;
 use trust::head::Head;
 use trust::judge::{Freshness, MAX_AHEAD_SECONDS, Offer, Terms};
-use trust::key::{PublicKey, SecretKey};
+use trust::key::PublicKey;
 use trust::request::{Base, Examined, MAX_REQUEST_BYTES, Request};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
+use trust::signer::Signer;
 use trust::statement::VolumeId;
 use trust::tally::Tally;
 
@@ -161,10 +162,10 @@ pub struct Countersigned {
 /// # Errors
 /// [`PublishError::Contradiction`] for a request that does not follow the version that this machine
 /// remembers to have signed; [`PublishError::WrongKey`]; [`PublishError::ClockBehind`];
-/// [`PublishError::BadRequest`] for a validity that no reader would accept.
+/// [`PublishError::BadRequest`] for a validity that no reader would accept; [`PublishError::NoSignature`].
 pub fn sign(
     received: &Received,
-    key: &SecretKey,
+    key: &dyn Signer,
     options: &PublishOptions,
 ) -> Result<Countersigned, PublishError> {
     let Received {
@@ -223,7 +224,7 @@ pub fn sign(
 /// The result for a request that was just signed.
 fn countersigned(
     request: Request,
-    key: &SecretKey,
+    key: &dyn Signer,
     again: bool,
 ) -> Result<Countersigned, PublishError> {
     let examined = request.examine(&mut Signatures::default())?;
@@ -336,7 +337,7 @@ pub struct Installed {
 pub fn install(
     paths: &[PathBuf],
     repository: &Path,
-    keys: &[SecretKey],
+    keys: &[&dyn Signer],
     options: &PublishOptions,
 ) -> Result<Installed, PublishError> {
     let (
@@ -465,7 +466,7 @@ fn shown_as(
     known: &Floor,
     request: &Request,
     head: &mut Head,
-    keys: &[SecretKey],
+    keys: &[&dyn Signer],
     options: &PublishOptions,
 ) -> Result<Offer, PublishError> {
     let now = options.clock.now();

@@ -14,11 +14,12 @@ use trust::handle::InodeBlock;
 use trust::head::{Head, first_log};
 use trust::history::LogPoint;
 use trust::judge::{Freshness, Terms};
-use trust::key::{PublicKey, SecretKey};
+use trust::key::PublicKey;
 use trust::policy::{Genesis, Policy, Roles, Threshold};
 use trust::request::{Base, Request};
 use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
+use trust::signer::Signer;
 use trust::statement::VolumeId;
 use trust::tally::Tally;
 use trust::version_name::VersionName;
@@ -56,7 +57,7 @@ pub(crate) struct Succession {
 
 /// The signing keys, their clock, and this machine's memory of earlier signatures.
 pub(crate) struct Signing<'a> {
-    pub keys: &'a [SecretKey],
+    pub keys: &'a [&'a dyn Signer],
     /// Gives the start of the validity.
     pub clock: &'a Clock,
     /// Length of the validity.
@@ -388,7 +389,7 @@ impl Succession {
     /// # Errors
     /// As [`Succession::go_on_from`], [`Succession::check_signers`], [`Succession::check_clock`];
     /// [`PublishError::Contradiction`] if this machine has signed another record of the version, together with others
-    /// who have not signed it yet.
+    /// who have not signed it yet; [`PublishError::NoSignature`].
     pub(crate) fn sign(
         self,
         root: Handle<InodeBlock>,
@@ -396,7 +397,7 @@ impl Succession {
         signing: &Signing<'_>,
     ) -> Result<NextHead, PublishError> {
         let next = self.go_on_from(signing.memory, signing.repository)?;
-        let public: Vec<PublicKey> = signing.keys.iter().map(SecretKey::public).collect();
+        let public: Vec<PublicKey> = signing.keys.iter().map(|key| key.public()).collect();
         next.check_signers(&public)?;
         let start = signing.clock.now();
         next.check_clock(start)?;
@@ -404,7 +405,7 @@ impl Succession {
         check_validity(&next.roles, duration)?;
         next.check_unfinished(signing)?;
         let mut request = next.propose(root, totals, start, duration);
-        for key in signing.keys {
+        for key in signing.keys.iter().copied() {
             let examined = request.examine(&mut Signatures::default())?;
             if examined.may_sign(&key.public()) {
                 request.sign(&examined, start, duration, key)?;

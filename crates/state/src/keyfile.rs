@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The lines above `secret` are authenticated together with it. A file that other users could read is
-//! refused. Secrets are wiped from memory when they are dropped.
+//! refused. Secrets are wiped from memory when they are dropped. A file may also refer to a key that lies [`elsewhere`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -21,6 +21,7 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use trust::key::{PublicKey, SecretKey};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::elsewhere::{self, Reference};
 use crate::stretch::Cost;
 
 const HEADER: &str = "bulla-key-1";
@@ -61,6 +62,22 @@ pub enum KeyError {
         /// Which rule it breaks.
         why: &'static str,
     },
+    /// The file refers to a key that lies elsewhere, and a key in a file is needed.
+    #[error("{} refers to a key that lies elsewhere ({by})", path.display())]
+    Elsewhere {
+        /// The file.
+        path: PathBuf,
+        /// Who signs with it; see [`elsewhere::By::word`].
+        by: &'static str,
+    },
+    /// A reference that the file cannot hold.
+    #[error("{} cannot refer to this key: {why}", path.display())]
+    BadReference {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: &'static str,
+    },
     /// The passphrase does not open it, or the file was changed: the two cannot be distinguished.
     #[error("the passphrase does not open {}", path.display())]
     WrongPassphrase {
@@ -93,15 +110,86 @@ pub fn create(path: &Path, passphrase: Option<&[u8]>) -> Result<PublicKey, KeyEr
     write(path, &SecretKey::from_seed(&seed), passphrase)
 }
 
-/// Reads a key. `ask` returns the passphrase; it is called only if the file needs one.
+/// Writes a file that refers to a key to `path`, which must not exist.
+///
+/// # Errors
+/// [`KeyError`]; no file is left behind.
+pub fn refer(path: &Path, reference: &Reference) -> Result<(), KeyError> {
+    let bad = |why| KeyError::BadReference {
+        path: path.to_owned(),
+        why,
+    };
+    let text = reference.to_text().map_err(bad)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(bad("its arguments are over 4 KiB"));
+    }
+    write_new(path, text.as_bytes())
+}
+
+/// What a key file holds, as far as it can be read without a passphrase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A key.
+    Key {
+        /// Its public key. It is the file's claim: only [`load`] proves that the secret belongs to it.
+        public: PublicKey,
+        /// Whether [`load`] will ask for a passphrase.
+        passphrase: bool,
+    },
+    /// A reference to a key that lies elsewhere.
+    Reference(Reference),
+}
+
+impl Content {
+    /// The public key.
+    pub fn public(&self) -> PublicKey {
+        match self {
+            Content::Key { public, .. } => *public,
+            Content::Reference(reference) => reference.public,
+        }
+    }
+}
+
+/// Reads what needs no passphrase.
 ///
 /// # Errors
 /// [`KeyError`].
+pub fn content(path: &Path) -> Result<Content, KeyError> {
+    let text = read(path)?;
+    let bad = |why| malformed(path, why);
+    if let Some(reference) = reference(path, &text)? {
+        return Ok(Content::Reference(reference));
+    }
+    let parsed = KeyText::parse(&text).map_err(bad)?;
+    Ok(Content::Key {
+        public: parsed.public,
+        passphrase: parsed.lock.is_some(),
+    })
+}
+
+fn reference(path: &Path, text: &str) -> Result<Option<Reference>, KeyError> {
+    if text.lines().next() != Some(elsewhere::HEADER) {
+        return Ok(None);
+    }
+    let parsed = Reference::parse(text).map_err(|why| malformed(path, why))?;
+    Ok(Some(parsed))
+}
+
+/// Reads a key. `ask` returns the passphrase; it is called only if the file needs one.
+///
+/// # Errors
+/// [`KeyError`]; [`KeyError::Elsewhere`] for a file that only refers to a key.
 pub fn load<E: std::fmt::Display>(
     path: &Path,
     ask: impl FnOnce() -> Result<Zeroizing<Vec<u8>>, E>,
 ) -> Result<SecretKey, KeyError> {
     let text = read(path)?;
+    if let Some(reference) = reference(path, &text)? {
+        return Err(KeyError::Elsewhere {
+            path: path.to_owned(),
+            by: reference.by.word(),
+        });
+    }
     let parsed = KeyText::parse(&text).map_err(|why| malformed(path, why))?;
     let mut seed = Zeroizing::new([0; SEED_BYTES]);
     match &parsed.lock {
@@ -136,27 +224,6 @@ pub fn load<E: std::fmt::Display>(
     Ok(key)
 }
 
-/// Reads only the public key, which needs no passphrase. It is the file's claim: only [`load`] proves that
-/// the secret belongs to it.
-///
-/// # Errors
-/// [`KeyError`].
-pub fn public(path: &Path) -> Result<PublicKey, KeyError> {
-    let text = read(path)?;
-    let parsed = KeyText::parse(&text).map_err(|why| malformed(path, why))?;
-    Ok(parsed.public)
-}
-
-/// Whether [`load`] will ask for a passphrase.
-///
-/// # Errors
-/// [`KeyError`].
-pub fn has_passphrase(path: &Path) -> Result<bool, KeyError> {
-    let text = read(path)?;
-    let parsed = KeyText::parse(&text).map_err(|why| malformed(path, why))?;
-    Ok(parsed.lock.is_some())
-}
-
 /// Whether a file claims to be a key, by its first line. For finding keys among the files of a directory. A
 /// file that is not regular is not a key.
 ///
@@ -170,11 +237,12 @@ pub fn claims_to_be_one(path: &Path) -> Result<bool, KeyError> {
     if !std::fs::metadata(path).map_err(io)?.is_file() {
         return Ok(false);
     }
-    let mut start = Vec::with_capacity(HEADER.len());
+    let mut start = Vec::with_capacity(elsewhere::HEADER.len());
     let file = open(path).map_err(io)?;
-    let limit = HEADER.len() as u64;
+    let limit = elsewhere::HEADER.len() as u64;
     file.take(limit).read_to_end(&mut start).map_err(io)?;
-    Ok(start == HEADER.as_bytes())
+    let headers = [HEADER, elsewhere::HEADER];
+    Ok(headers.iter().any(|it| start.starts_with(it.as_bytes())))
 }
 
 /// Opens a file without blocking when it is a named pipe.
@@ -446,9 +514,10 @@ mod tests {
         let key = create(&path, None).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
         assert_eq!(load(&path, never).unwrap().public(), key);
-        assert_eq!(public(&path).unwrap(), key);
+        assert_eq!(content(&path).unwrap().public(), key);
         assert!(matches!(create(&path, None), Err(KeyError::Exists { .. })));
-        assert_eq!(public(&path).unwrap(), key, "an existing key is untouched");
+        let kept = content(&path).unwrap();
+        assert_eq!(kept.public(), key, "an existing key is untouched");
     }
 
     #[test]
@@ -456,7 +525,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k");
         let key = create(&path, Some(b"open sesame")).unwrap();
-        assert!(has_passphrase(&path).unwrap());
+        let locked = Content::Key {
+            public: key,
+            passphrase: true,
+        };
+        assert_eq!(content(&path).unwrap(), locked);
         assert_eq!(load(&path, word("open sesame")).unwrap().public(), key);
         let wrong = load(&path, word("open says me"));
         assert!(matches!(wrong, Err(KeyError::WrongPassphrase { .. })));

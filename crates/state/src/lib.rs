@@ -6,6 +6,7 @@
 //! | `evidence` | evidence of forks and rollbacks, within quotas |
 //! | [`journal`] | an append-only file whose records are fsynced at most a second later |
 //! | [`keyfile`] | a secret key on disk, plain or under a passphrase |
+//! | [`elsewhere`] | keys that a program or an ssh-agent signs with |
 //! | [`slots`] | key slots of a protected device: ways to open its key |
 //! | `stretch` | a passphrase becomes a key: Argon2id within bounds |
 //! | [`clock`] | the wall clock: the system's or an injected one, and one that never runs backwards |
@@ -20,6 +21,7 @@
 
 mod blocking;
 pub mod clock;
+pub mod elsewhere;
 pub mod error;
 mod evidence;
 pub mod journal;

@@ -20,6 +20,7 @@
 //! | [`change`] | the differences between two versions of a tree, for people | |
 //! | [`record`] | a frame with its claimed handle: the unit of segments and answers | |
 //! | [`key`], [`algorithm`], [`signatures`], [`tally`] | Ed25519, keys of unknown algorithms, counting the signatures of a role | RFC 8032 |
+//! | [`signer`] | keys that sign, in this process or elsewhere | |
 //! | [`statement`], [`volume_id`] | the envelope of everything signed; the volume id | `trees.md`, *Statements* |
 //! | [`policy`], [`roles`], [`chain`] | which keys may sign for a volume, from its genesis on | rules 1, 2, 5 |
 //! | [`root`], [`version_name`], [`timestamp`] | which tree is current, and a fresh statement that it still is | SFSRO 3.1 |
@@ -49,6 +50,7 @@ pub mod published;
 pub mod reach;
 pub mod record;
 pub mod shared;
+pub mod signer;
 pub mod statement;
 pub mod text;
 pub mod tree;

@@ -16,9 +16,11 @@ use crate::units::parse_duration;
 pub enum KeyCommand {
     /// Create a key and write it into a new file
     New(KeyNew),
+    /// Write a file that refers to a key elsewhere: in a token with a program, or with the ssh-agent
+    Refer(KeyRefer),
     /// Show the public key of a key file
     Show(KeyShow),
-    /// List key files: their public keys, and whether they have a passphrase
+    /// List key files: their public keys, and whether they have a passphrase or refer to a key elsewhere
     List(KeyList),
 }
 
@@ -34,6 +36,30 @@ pub struct KeyNew {
     /// Where the passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,
+}
+
+/// `bulla key refer`.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("by").required(true).args(["ssh_agent", "command"])))]
+pub struct KeyRefer {
+    /// The public key, or its file: PEM, or a line of OpenSSH (id_ed25519.pub) [default: the only key of the ssh-agent]
+    #[arg(value_name = "KEY|FILE")]
+    pub key: Option<String>,
+    /// The file to create; it must not exist
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// The ssh-agent at SSH_AUTH_SOCK signs
+    #[arg(long)]
+    pub ssh_agent: bool,
+    /// How long to wait for a signature [default: 5min]
+    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    pub within: Option<Duration>,
+    /// Do not ask for a signature now, to see that it works
+    #[arg(long)]
+    pub untried: bool,
+    /// The program that signs, and its arguments: it gets the message as its stdin, and prints the signature
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub command: Vec<String>,
 }
 
 /// `bulla key show`.

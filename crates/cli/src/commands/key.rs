@@ -1,19 +1,22 @@
-//! `bulla key new`, `bulla key show`, `bulla key list`: signing keys in key files.
+//! `bulla key new`, `bulla key show`, `bulla key list`: signing keys in key files. Files that refer to
+//! keys elsewhere are made in `refer`.
 
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, json};
-use state::keyfile::{self, KeyError};
+use serde_json::{Map, Value, json};
+use state::elsewhere::{By, Elsewhere, Reach, Reference};
+use state::keyfile::{self, Content, KeyError};
 use trust::key::{PublicKey, SecretKey};
+use trust::signer::Signer;
 
 use crate::args::{Global, KeyList, KeyNew, KeyShow, Passphrase};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::{passphrase, text};
+use crate::{passphrase, text, units};
 
 /// The type of all keys.
 const KIND: &str = "ed25519";
@@ -70,14 +73,14 @@ fn offer_none(failure: Failure) -> Failure {
 
 /// Shows the public key of a key file.
 pub fn show(args: &KeyShow, output: &mut Output) -> Outcome<Done> {
-    let public = public(&args.file)?;
-    let locked = keyfile::has_passphrase(&args.file)?;
+    let content = keyfile::content(&args.file).map_err(missing)?;
     if !output.json() {
-        output.line(&public.to_string())?;
+        output.line(&content.public().to_string())?;
+        if let Content::Reference(reference) = &content {
+            output.note(&format!("The key signs elsewhere: {}.", by(reference)));
+        }
     }
-    Ok(Done::ok(fields(
-        json!({"key": public.to_string(), "passphrase": locked}),
-    )))
+    Ok(Done::ok(content_fields(&content)))
 }
 
 /// The key file from the flag or the setting.
@@ -103,12 +106,12 @@ pub fn paths(named: &[PathBuf], config: &Config) -> Outcome<Vec<PathBuf>> {
 pub fn list(args: &KeyList, config: &Config, output: &mut Output) -> Outcome<Done> {
     let (mut keys, mut unreadable) = (0_u64, 0_u64);
     for path in wanted(args, config)? {
-        match (keyfile::public(&path), keyfile::has_passphrase(&path)) {
-            (Ok(public), Ok(locked)) => {
+        match keyfile::content(&path) {
+            Ok(content) => {
                 keys += 1;
-                told(&path, &public, locked, output)?;
+                told(&path, &content, output)?;
             }
-            (Err(error), _) | (_, Err(error)) => {
+            Err(error) => {
                 unreadable += 1;
                 refused(&path, missing(error), output)?;
             }
@@ -158,21 +161,55 @@ fn keys_in(dir: &Path) -> Outcome<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn told(path: &Path, public: &PublicKey, locked: bool, output: &mut Output) -> Outcome<()> {
+fn told(path: &Path, content: &Content, output: &mut Output) -> Outcome<()> {
     let name = path.as_os_str().as_bytes();
     if output.json() {
-        let mut one = fields(json!({
-            "key": public.to_string(),
-            "kind": KIND,
-            "passphrase": locked,
-        }));
+        let mut one = content_fields(content);
+        one.insert("kind".to_owned(), KIND.into());
         text::put_name(&mut one, "path", name);
         return output.record("key", one);
     }
-    let word = if locked { "passphrase" } else { "open" };
+    let word = match content {
+        Content::Key { passphrase, .. } if *passphrase => "passphrase",
+        Content::Key { .. } => "open",
+        Content::Reference(reference) => reference.by.word(),
+    };
+    let public = content.public();
     output.raw(format!("{public} {KIND} {word:<10} ").as_bytes())?;
     output.name(name)?;
     output.raw(b"\n")
+}
+
+/// What a key file says, for JSON.
+fn content_fields(content: &Content) -> Map<String, Value> {
+    let key = content.public().to_string();
+    match content {
+        Content::Key { passphrase, .. } => {
+            fields(json!({"key": key, "passphrase": passphrase, "by": "file"}))
+        }
+        Content::Reference(reference) => fields(json!({
+            "key": key,
+            "passphrase": false,
+            "by": reference.by.word(),
+            "within_s": reference.within.as_secs(),
+            "command": match &reference.by {
+                By::Command(arguments) => Some(arguments),
+                By::Agent => None,
+            },
+        })),
+    }
+}
+
+/// Who signs, for people.
+fn by(reference: &Reference) -> String {
+    let within = units::span(reference.within);
+    match &reference.by {
+        By::Agent => format!("the ssh-agent, within {within}"),
+        By::Command(arguments) => {
+            let shown: Vec<String> = arguments.iter().map(|text| format!("{text:?}")).collect();
+            format!("the program {}, within {within}", shown.join(" "))
+        }
+    }
 }
 
 fn refused(path: &Path, failure: Failure, output: &mut Output) -> Outcome<()> {
@@ -189,23 +226,71 @@ fn refused(path: &Path, failure: Failure, output: &mut Output) -> Outcome<()> {
 
 /// The public key of a signing key, for which no passphrase is needed.
 pub fn public(path: &Path) -> Outcome<PublicKey> {
-    keyfile::public(path).map_err(missing)
+    Ok(keyfile::content(path).map_err(missing)?.public())
 }
 
-/// Reads a signing key, with its passphrase if it has one.
+/// A key that signs, wherever it lies.
+pub type AnyKey = Box<dyn Signer>;
+
+/// What this process reaches keys with that lie elsewhere.
+pub fn reach() -> Reach {
+    let socket = std::env::var_os("SSH_AUTH_SOCK").filter(|path| !path.is_empty());
+    Reach {
+        agent: socket.map(PathBuf::from),
+        ..Reach::default()
+    }
+}
+
+/// Reads a key that signs, with its passphrase if it has one.
+pub fn signer(path: &Path, flags: &Passphrase, global: &Global) -> Outcome<AnyKey> {
+    let mut secrets = passphrase::Several::of(flags, global.no_input);
+    signer_next(path, &mut secrets, &reach())
+}
+
+/// Reads several keys that sign. The flags give a passphrase for each of them that has one.
+pub fn signers(
+    paths: &[PathBuf],
+    flags: &Passphrase,
+    global: &Global,
+    reach: Reach,
+) -> Outcome<Vec<AnyKey>> {
+    let mut secrets = passphrase::Several::of(flags, global.no_input);
+    let keys = paths
+        .iter()
+        .map(|path| signer_next(path, &mut secrets, &reach));
+    keys.collect()
+}
+
+fn signer_next(
+    path: &Path,
+    secrets: &mut passphrase::Several<'_>,
+    reach: &Reach,
+) -> Outcome<AnyKey> {
+    match keyfile::content(path).map_err(missing)? {
+        Content::Key { .. } => Ok(Box::new(load_next(path, secrets)?)),
+        Content::Reference(reference) => Ok(Box::new(Elsewhere::new(reference, reach.clone()))),
+    }
+}
+
+/// The same keys, borrowed.
+pub fn borrowed(keys: &[AnyKey]) -> Vec<&dyn Signer> {
+    keys.iter().map(|key| &**key).collect()
+}
+
+/// Reads a key of which this process needs the secret, with its passphrase if it has one.
 pub fn load(path: &Path, flags: &Passphrase, no_input: bool) -> Outcome<SecretKey> {
     load_next(path, &mut passphrase::Several::of(flags, no_input))
 }
 
-/// Loads several keys. The flags give a passphrase for each of them that has one.
-pub fn load_all(paths: &[PathBuf], flags: &Passphrase, no_input: bool) -> Outcome<Vec<SecretKey>> {
-    let mut secrets = passphrase::Several::of(flags, no_input);
-    let keys = paths.iter().map(|path| load_next(path, &mut secrets));
-    keys.collect()
-}
-
 fn load_next(path: &Path, secrets: &mut passphrase::Several<'_>) -> Outcome<SecretKey> {
-    if !keyfile::has_passphrase(path).map_err(missing)? {
+    let content = keyfile::content(path).map_err(missing)?;
+    if !matches!(
+        content,
+        Content::Key {
+            passphrase: true,
+            ..
+        }
+    ) {
         return Ok(keyfile::load(path, || Err("the file changed"))?);
     }
     let secret = secrets.next(&format!("Passphrase of {}", path.display()))?;

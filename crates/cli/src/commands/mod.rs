@@ -31,6 +31,7 @@ mod prove;
 mod prune;
 mod publish;
 mod pull;
+mod refer;
 mod renew;
 mod seen;
 pub mod serve;
@@ -47,6 +48,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
     let global = &cli.global;
     match &cli.command {
         Command::Key(KeyCommand::New(args)) => key::new(args, global, output),
+        Command::Key(KeyCommand::Refer(args)) => refer::run(args, output),
         Command::Key(KeyCommand::Show(args)) => key::show(args, output),
         Command::Key(KeyCommand::List(args)) => key::list(args, config, output),
         Command::Publish(args) => publish::run(args, global, config, output),

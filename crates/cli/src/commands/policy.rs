@@ -96,7 +96,7 @@ pub fn sign(
     let path = key::path(args.key.as_ref(), config)?;
     let received = rotation::read(&args.file)?;
     consent(args, global, &received, key::public(&path)?, output)?;
-    let key = key::load(&path, &args.passphrase, global.no_input)?;
+    let key = key::signer(&path, &args.passphrase, global)?;
     let options = PublishOptions {
         state_dir: config.path("state-dir"),
         ..PublishOptions::default()
@@ -105,7 +105,7 @@ pub fn sign(
         other_policy: args.replace,
         skipped_policies: args.accept_skipped_policies,
     };
-    let (proposal, examined) = rotation::sign(&received, &key, accepted, &options)?;
+    let (proposal, examined) = rotation::sign(&received, &*key, accepted, &options)?;
     let bytes = rotation::write(&args.out, &proposal)?;
     if !output.json() {
         let hash = write(Noun::Policy, &examined.hash);
@@ -179,13 +179,13 @@ pub fn install(
     let Some((repo, files)) = args.paths.split_last() else {
         return Err(Failure::new(Kind::Usage, "FILE or REPO is missing"));
     };
-    let keys = key::load_all(&args.key, &args.passphrase, global.no_input)?;
+    let keys = key::signers(&args.key, &args.passphrase, global, key::reach())?;
     let options = PublishOptions {
         valid: config.duration("valid")?,
         state_dir: config.path("state-dir"),
         ..PublishOptions::default()
     };
-    let installed = rotation::install(files, repo, &keys, &options)?;
+    let installed = rotation::install(files, repo, &key::borrowed(&keys), &options)?;
     let examined = &installed.examined;
     let until = installed.valid_until.map(units::time);
     if !output.json() {

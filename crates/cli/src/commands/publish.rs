@@ -36,7 +36,10 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     let own = files.first().map(|file| key::public(file)).transpose()?;
     options.new_volume = new_volume::described(args, own, options.valid, options.clock.now())?;
     let options = Arc::new(options);
-    let keys = key::load_all(&files, &args.passphrase, global.no_input)?;
+    let reach = key::reach();
+    let stop_waiting = Arc::clone(&reach.stop);
+    let keys = key::signers(&files, &args.passphrase, global, reach)?;
+    let keys = key::borrowed(&keys);
     let bar = Progress::start(output, "publishing");
     let watch = Watch {
         bar: bar.clone(),
@@ -44,7 +47,10 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     };
     let stop = Arc::clone(&options);
     // Ctrl-C stops at the next file; the repository keeps its last version.
-    session::on_interrupt(move || stop.cancel.store(true, Ordering::Relaxed))?;
+    session::on_interrupt(move || {
+        stop.cancel.store(true, Ordering::Relaxed);
+        stop_waiting.store(true, Ordering::Relaxed);
+    })?;
     let (tree, repo) = (input(args)?, args.repository()?);
     let published = match args.unsigned {
         false => pipeline::publish_with(tree, repo, &keys, &options, &watch)

@@ -30,8 +30,8 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         return request(args, out, &options, output);
     }
     let files = key::paths(&args.key, config)?;
-    let keys = key::load_all(&files, &args.passphrase, global.no_input)?;
-    let renewed = renewal::renew_with(&args.repo, &keys, &options)?;
+    let keys = key::signers(&files, &args.passphrase, global, key::reach())?;
+    let renewed = renewal::renew_with(&args.repo, &key::borrowed(&keys), &options)?;
     let what = match renewed.what {
         What::Record => "record",
         What::Timestamp => "timestamp",

@@ -44,8 +44,8 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
         &options,
         output,
     )?;
-    let key = key::load(&path, &args.passphrase, global.no_input)?;
-    let signed = signing::sign(&received, &key, &options)?;
+    let key = key::signer(&path, &args.passphrase, global)?;
+    let signed = signing::sign(&received, &*key, &options)?;
     let bytes = signing::write(&args.out, &signed.request)?;
     let record = write(Noun::Record, &signed.record_hash);
     let until = units::time(signed.valid_until);
@@ -259,7 +259,8 @@ pub fn install(
         state_dir: config.path("state-dir"),
         ..PublishOptions::default()
     };
-    let keys = key::load_all(&args.key, &args.passphrase, global.no_input)?;
+    let keys = key::signers(&args.key, &args.passphrase, global, key::reach())?;
+    let keys = key::borrowed(&keys);
     let installed = signing::install(&args.install, args.repository()?, &keys, &options)?;
     upkeep::warn_of_end(args.repository()?, output);
     let record = write(Noun::Record, &installed.record_hash);

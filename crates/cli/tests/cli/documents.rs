@@ -220,6 +220,11 @@ fn the_command_lines_about_keys_run() {
 }
 
 #[test]
+fn the_command_lines_about_keys_in_tokens_and_agents_run() {
+    run("docs/operations/keys-elsewhere.md", 3);
+}
+
+#[test]
 fn the_command_lines_about_history_and_proofs_run() {
     run("docs/operations/history-and-proofs.md", 9);
 }

@@ -17,6 +17,7 @@ mod forks;
 mod fstab;
 mod history;
 mod keys;
+mod keys_elsewhere;
 mod lab;
 mod links;
 mod messages;

@@ -251,7 +251,7 @@ impl Home {
             return Ok(None);
         }
         let about = read_about(&directory)?;
-        let device = keyfile::public(&directory.join(KEY))?;
+        let device = keyfile::content(&directory.join(KEY))?.public();
         Ok(Some(Home {
             directory,
             volume,

@@ -49,7 +49,7 @@ pub(crate) fn signature_line(
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Standard base64 with padding (RFC 4648, 4).
-pub(crate) fn base64(bytes: &[u8]) -> String {
+pub fn base64(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.chunks(3) {
         let mut group = 0u32;
@@ -70,7 +70,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
 }
 
 /// Decodes a base64 text, if it is the one encoding of its bytes.
-pub(crate) fn unbase64(text: &str) -> Option<Vec<u8>> {
+pub fn unbase64(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     for chunk in text.as_bytes().chunks(4) {
         let mut group = 0u32;

@@ -18,7 +18,8 @@ use crate::history::LogPoint;
 use crate::history::signed_note::{
     SIGNATURE_PREFIX, base64, checkpoint_lines, key_id, signature_line, unbase64,
 };
-use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
+use crate::key::{PublicKey, SIGNATURE_BYTES};
+use crate::signer::{self, NoSignature, Signer};
 use crate::statement::VolumeId;
 use crate::statement::roles::Threshold;
 
@@ -40,10 +41,14 @@ pub fn text(volume: VolumeId, log: &LogPoint) -> String {
 }
 
 /// The note that a publisher gives to witnesses: the text and the log's own signature.
-pub fn note(volume: VolumeId, log: &LogPoint, key: &SecretKey) -> String {
+///
+/// # Errors
+/// [`NoSignature`].
+pub fn note(volume: VolumeId, log: &LogPoint, key: &dyn Signer) -> Result<String, NoSignature> {
     let (origin, text) = (origin(volume, log.epoch), text(volume, log));
-    let line = signature_line(&origin, &key.public(), &key.sign(text.as_bytes()));
-    format!("{text}\n{line}")
+    let signature = signer::signature(key, text.as_bytes())?;
+    let line = signature_line(&origin, &key.public(), &signature);
+    Ok(format!("{text}\n{line}"))
 }
 
 /// What a witness signs, at a time in unix seconds (C2SP tlog-cosignature, cosignature/v1).

@@ -7,11 +7,12 @@
 
 use crate::encode::{Decoder, Encoder, split_checksum};
 use crate::error::Reject;
-use crate::key::{PublicKey, SecretKey};
+use crate::key::PublicKey;
 use crate::published::floor::Floor;
 use crate::published::head::{Head, MAX_HEAD_BYTES};
 use crate::published::request::judged_base;
 use crate::published::root::RootRecord;
+use crate::signer::{SignError, Signer};
 use crate::statement::chain::Chain;
 use crate::statement::policy::{Last, Policy, Revocation, Roles, Successor};
 use crate::statement::signatures::Signatures;
@@ -204,17 +205,21 @@ impl Proposal {
     /// Signs with the key of an owner: of the policy before, of the new one, or of both.
     ///
     /// # Errors
-    /// [`Reject::NotSigned`] for any other key; the proposal is unchanged then.
-    pub fn sign(&mut self, examined: &ExaminedProposal, key: &SecretKey) -> Result<(), Reject> {
+    /// [`Reject::NotSigned`] for any other key; [`SignError::NoSignature`] for one that does not sign. The proposal is
+    /// unchanged then.
+    pub fn sign(&mut self, examined: &ExaminedProposal, key: &dyn Signer) -> Result<(), SignError> {
         if !examined.may_sign(&key.public()) {
-            return Err(Reject::NotSigned("the key is not an owner's"));
+            return Err(SignError::Refused(Reject::NotSigned(
+                "the key is not an owner's",
+            )));
         }
         let owners = [
             &examined.before.roles().owners,
             &examined.policy.roles.owners,
         ];
-        self.policy = self.policy.reduced_to(&owners);
-        self.policy.add(key);
+        let mut policy = self.policy.reduced_to(&owners);
+        policy.add_by(key)?;
+        self.policy = policy;
         Ok(())
     }
 

@@ -16,11 +16,12 @@ use crate::encode::{Decoder, Encoder, split_checksum};
 use crate::error::Reject;
 use crate::history::prefix;
 use crate::history::{Frontier, LogPoint};
-use crate::key::{PublicKey, SecretKey};
+use crate::key::PublicKey;
 use crate::published::floor::Floor;
 use crate::published::head::{Head, MAX_HEAD_BYTES, first_log};
 use crate::published::judge::{Freshness, Offer, Terms};
 use crate::published::root::RootRecord;
+use crate::signer::{SignError, Signer};
 use crate::statement::chain::Chain;
 use crate::statement::policy::{Policy, Roles};
 use crate::statement::signatures::Signatures;
@@ -239,14 +240,15 @@ impl Request {
     /// record.
     ///
     /// # Errors
-    /// [`Reject::NotSigned`] for a key that may sign neither; the request is unchanged then.
+    /// [`Reject::NotSigned`] for a key that may sign neither; [`SignError::NoSignature`] for one that does not. The
+    /// request is unchanged then.
     pub fn sign(
         &mut self,
         examined: &Examined,
         start: u64,
         duration: u64,
-        key: &SecretKey,
-    ) -> Result<(), Reject> {
+        key: &dyn Signer,
+    ) -> Result<(), SignError> {
         let public = key.public();
         let Roles {
             owners, publishers, ..
@@ -254,29 +256,36 @@ impl Request {
         let signs_record = examined.publishers.has(&public);
         // Before anything is signed: a refusal leaves no signature behind.
         if !signs_record && !examined.signs_genesis(&public) {
-            return Err(Reject::NotSigned(
+            return Err(SignError::Refused(Reject::NotSigned(
                 "the key is neither a publisher's nor an owner's of a new volume",
-            ));
+            )));
         }
-        if let Base::Genesis(genesis) = &mut self.base
-            && examined.signs_genesis(&public)
-        {
-            *genesis = genesis.reduced_to(&[owners]);
-            genesis.add(key);
-        }
+        let genesis = match &self.base {
+            Base::Genesis(genesis) if examined.signs_genesis(&public) => {
+                let mut genesis = genesis.reduced_to(&[owners]);
+                genesis.add_by(key)?;
+                Some(Base::Genesis(genesis))
+            }
+            _ => None,
+        };
         if signs_record {
+            let mut record = self.record.clone();
             if examined.sets_validity() {
-                let record = RootRecord {
+                let asked = RootRecord {
                     start,
                     duration,
                     ..examined.record.clone()
                 };
-                let name = self.record.statement().version_name();
-                let statement = record.named_statement(examined.volume, name.as_ref());
-                self.record = statement.sign(&[]);
+                let name = record.statement().version_name();
+                let statement = asked.named_statement(examined.volume, name.as_ref());
+                record = statement.sign(&[]);
             }
-            self.record = self.record.reduced_to(&[publishers]);
-            self.record.add(key);
+            record = record.reduced_to(&[publishers]);
+            record.add_by(key)?;
+            self.record = record;
+        }
+        if let Some(genesis) = genesis {
+            self.base = genesis;
         }
         Ok(())
     }

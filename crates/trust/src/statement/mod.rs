@@ -25,6 +25,7 @@ use bytes::Bytes;
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
 use crate::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
+use crate::signer::{self, NoSignature, Signer};
 use crate::statement::algorithm::{ED25519, KeyBytes, MAX_SIGNATURE_BYTES, UnknownKey};
 use crate::statement::policy::Policy;
 use crate::statement::roles::Threshold;
@@ -317,6 +318,18 @@ impl Statement {
         }
         signed
     }
+
+    /// Signs with each of `keys`, which may lie elsewhere.
+    ///
+    /// # Errors
+    /// [`NoSignature`] of the first one that does not sign.
+    pub fn sign_by(&self, keys: &[&dyn Signer]) -> Result<Signed, NoSignature> {
+        let mut signed = self.sign(&[]);
+        for key in keys {
+            signed.add_by(*key)?;
+        }
+        Ok(signed)
+    }
 }
 
 /// Tag and value.
@@ -409,13 +422,24 @@ impl Signed {
 
     /// Adds (or replaces) the signature of `key`. This is how k of n owners sign one after another.
     pub fn add(&mut self, key: &SecretKey) {
-        let public = key.public();
         let signature = key.sign(&self.statement.signed_message());
-        self.signatures.retain(|s| s.key != *public.as_bytes());
-        self.signatures.push(Signature {
-            key: *public.as_bytes(),
-            signature,
-        });
+        self.put(&key.public(), signature);
+    }
+
+    /// Adds (or replaces) the signature of a key that may lie elsewhere, verified.
+    ///
+    /// # Errors
+    /// [`NoSignature`]; nothing has changed then.
+    pub fn add_by(&mut self, key: &dyn Signer) -> Result<(), NoSignature> {
+        let signature = signer::signature(key, &self.statement.signed_message())?;
+        self.put(&key.public(), signature);
+        Ok(())
+    }
+
+    fn put(&mut self, key: &PublicKey, signature: [u8; SIGNATURE_BYTES]) {
+        let key = *key.as_bytes();
+        self.signatures.retain(|s| s.key != key);
+        self.signatures.push(Signature { key, signature });
         self.signatures.sort_by_key(|s| s.key);
     }
 

@@ -126,9 +126,13 @@ fn only_owners_sign_a_proposal() {
     // The publishers, before and after, and a stranger.
     for stranger in [2, 5, 7] {
         let refused = proposal.sign(&examined, &key(stranger));
-        assert!(matches!(refused, Err(Reject::NotSigned(_))));
+        assert!(refused.is_err_and(is_refused));
         assert_eq!(proposal, before);
     }
+    // An owner whose key does not answer.
+    let refused = proposal.sign(&examined, &Tired::after(0, key(1)));
+    assert!(refused.is_err());
+    assert_eq!(proposal, before);
     // A signature in an owner's name that another key made.
     let genuine = signed(&proposal, &[1]);
     let entry = genuine.policy.by(&key(1).public()).unwrap();

@@ -9,10 +9,11 @@ use trust::policy::{Genesis, Roles, Threshold, VolumeId};
 use trust::request::{Base, Request};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
+use trust::signer::SignError;
 use trust::statement::{Signed, Statement};
 use trust::{Handle, Reject};
 
-use crate::world::{NOW, WEEK, World, judge, key, sign, threshold};
+use crate::world::{NOW, Tired, WEEK, World, is_refused, judge, key, sign, threshold};
 
 fn unsigned(statement: &Statement) -> Signed {
     statement.sign(&[])
@@ -183,6 +184,24 @@ fn a_first_version_must_fit_its_genesis() {
 }
 
 #[test]
+fn request_stays_unsigned_when_its_key_signs_only_a_part() {
+    let (mut request, ..) = first();
+    let before = request.clone();
+    // The owner is the publisher too: the policy is signed, and the record is not.
+    for signatures in [0, 1] {
+        let examined = examine(&request).unwrap();
+        let tired = Tired::after(signatures, key(1));
+        let refused = request.sign(&examined, NOW, WEEK, &tired).unwrap_err();
+        assert!(matches!(refused, SignError::NoSignature(_)), "{refused}");
+        assert_eq!(request, before, "after {signatures} signatures");
+    }
+    let examined = examine(&request).unwrap();
+    let willing = Tired::after(2, key(1));
+    request.sign(&examined, NOW, WEEK, &willing).unwrap();
+    assert!(examine(&request).unwrap().missing().is_empty());
+}
+
+#[test]
 fn only_a_publisher_signs_and_later_changes_void_the_signature() {
     let mut world = World::new();
     let one = world.publish(1);
@@ -190,7 +209,7 @@ fn only_a_publisher_signs_and_later_changes_void_the_signature() {
     let examined = examine(&request).unwrap();
     for stranger in [1, 7] {
         let refused = request.sign(&examined, NOW, WEEK, &key(stranger));
-        assert!(matches!(refused, Err(Reject::NotSigned(_))));
+        assert!(refused.is_err_and(is_refused));
     }
     assert!(request.record.signatures().is_empty());
     request.sign(&examined, NOW, WEEK, &key(2)).unwrap();
@@ -307,7 +326,7 @@ fn refused_signer_leaves_no_signature_and_each_role_signs_its_part() {
     let before = request.clone();
     let examined = examine(&request).unwrap();
     let refused = request.sign(&examined, NOW, WEEK, &key(7));
-    assert!(matches!(refused, Err(Reject::NotSigned(_))));
+    assert!(refused.is_err_and(is_refused));
     assert_eq!(request, before);
     // An owner who is no publisher signs the policy and not the record; the publisher the record alone.
     request.sign(&examined, NOW, WEEK, &key(1)).unwrap();

@@ -189,7 +189,7 @@ fn format_document_contains_the_bytes() {
     };
     assert!(proposal.examine(&mut Signatures::default()).is_ok());
     lines.add("proposal.blake3", &hex(&blake(&proposal.encode().unwrap())));
-    let note = checkpoint::note(world.volume, &world.log, &key(2));
+    let note = checkpoint::note(world.volume, &world.log, &key(2)).unwrap();
     let cosigned = world.checkpoint(&head, &[20]);
     let mut rotated = head.clone();
     for _ in 0..10 {

@@ -2,6 +2,8 @@
 //! attack contains only what is wrong with it.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use trust::chain::{Chain, MAX_POLICIES};
@@ -10,10 +12,11 @@ use trust::handle::Handle;
 use trust::head::{Head, first_log};
 use trust::history::{Frontier, LogPoint, leaf_hash};
 use trust::judge::{Freshness, Offer, Terms};
-use trust::key::SecretKey;
+use trust::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
 use trust::policy::{Genesis, Last, NO_END, Policy, Roles, Successor, Threshold, VolumeId};
 use trust::root::{RootRecord, Totals};
 use trust::signatures::Signatures;
+use trust::signer::{SignError, Signer};
 use trust::statement::{Signed, Statement};
 use trust::timestamp::Timestamp;
 use trust::{Reject, checkpoint};
@@ -35,6 +38,44 @@ pub fn threshold(needed: u8, numbers: &[u8]) -> Threshold {
 pub fn sign(statement: &Statement, numbers: &[u8]) -> Signed {
     let keys: Vec<SecretKey> = numbers.iter().map(|n| key(*n)).collect();
     statement.sign(&keys.iter().collect::<Vec<_>>())
+}
+
+/// Whether the key has no right to sign.
+pub fn is_refused(error: SignError) -> bool {
+    matches!(error, SignError::Refused(Reject::NotSigned(_)))
+}
+
+/// A token that signs a number of times, and then no more.
+#[derive(Debug)]
+pub struct Tired {
+    left: AtomicUsize,
+    key: SecretKey,
+}
+
+impl Tired {
+    pub fn after(signatures: usize, key: SecretKey) -> Tired {
+        let left = AtomicUsize::new(signatures);
+        Tired { left, key }
+    }
+}
+
+impl Signer for Tired {
+    fn public(&self) -> PublicKey {
+        self.key.public()
+    }
+
+    fn name(&self) -> String {
+        "the tired token".to_owned()
+    }
+
+    fn ask(
+        &self,
+        message: &[u8],
+    ) -> Result<[u8; SIGNATURE_BYTES], Box<dyn Error + Send + Sync + 'static>> {
+        let left = self.left.load(Ordering::Relaxed).checked_sub(1);
+        self.left.store(left.ok_or("tired")?, Ordering::Relaxed);
+        Ok(self.key.sign(message))
+    }
 }
 
 /// Owner 1, publisher 2.

@@ -18,8 +18,8 @@ use publish::publish_error::PublishError;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use trust::inode::{Content, FileKind, Inode};
-use trust::key::SecretKey;
 use trust::shared::principal::{FileId, Name};
+use trust::signer::Signer;
 
 use crate::args::{Global, ShareExport};
 use crate::commands::{key, publish as publishing};
@@ -55,7 +55,7 @@ pub fn run(
 ) -> Outcome<Done> {
     let entry = args.past.entry()?;
     let path = key::path(args.key.as_ref(), config)?;
-    let key = key::load(&path, &args.passphrase, global.no_input)?;
+    let key = key::signer(&path, &args.passphrase, global)?;
     let shared = Shared::open(config, &args.volume, &args.waiting)?;
     let options = options(args, config, &shared)?;
     let found = shared.run(origin(&shared, entry));
@@ -78,7 +78,7 @@ pub fn run(
         files: 0,
     };
     let exported = std::thread::scope(|scope| {
-        let (repo, key, options) = (&args.repo, &key, &options);
+        let (repo, key, options) = (&args.repo, &*key, &options);
         let publishing = scope.spawn(move || published(Pipe::new(from), repo, key, options));
         let sent = shared.run(sending.all(args, &origin));
         if sent.is_err() {
@@ -98,7 +98,7 @@ pub fn run(
 fn published(
     pipe: Pipe,
     repo: &Path,
-    key: &SecretKey,
+    key: &dyn Signer,
     options: &PublishOptions,
 ) -> Result<Published, PublishError> {
     let pipe = Mutex::new(Some(pipe));

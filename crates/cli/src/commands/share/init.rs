@@ -9,10 +9,11 @@ use std::time::Duration;
 use ::share::home::{Home, NewHome};
 use serde_json::json;
 use state::private;
-use trust::key::{PublicKey, SecretKey};
+use trust::key::PublicKey;
 use trust::policy::Genesis;
 use trust::roles::{Roles, Threshold};
 use trust::shared::genesis::{self, Founder, MAX_PATIENCE_MS, SharedRoles, Silence};
+use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
 use wire::shared::ServerAddress;
 
@@ -38,8 +39,9 @@ pub fn run(
     // Made first, so that the owner does not type a passphrase in vain.
     let mut file = create(&args.out)?;
     let made = (|| {
-        let owners = key::load_all(&args.owner_key, &args.passphrase, global.no_input)?;
+        let owners = key::signers(&args.owner_key, &args.passphrase, global, key::reach())?;
         let device = sharing::new_device()?;
+        let owners = key::borrowed(&owners);
         let (volume, signed) = Terms::of(args).sign(&owners, device.public())?;
         write(&mut file, &args.out, &signed)?;
         let home = NewHome {
@@ -133,8 +135,8 @@ impl Terms<'_> {
     }
 
     /// The keys that sign the rules.
-    fn owners(&self, owners: &[SecretKey]) -> Outcome<Roles> {
-        let keys: Vec<PublicKey> = owners.iter().map(SecretKey::public).collect();
+    fn owners(&self, owners: &[&dyn Signer]) -> Outcome<Roles> {
+        let keys: Vec<PublicKey> = owners.iter().map(|key| key.public()).collect();
         let Some(first) = keys.first() else {
             return Err(Failure::new(Kind::Usage, "a volume has an owner"));
         };
@@ -161,7 +163,7 @@ impl Terms<'_> {
     }
 
     /// The policy, signed by the owners, and the id of its volume.
-    fn sign(&self, owners: &[SecretKey], device: PublicKey) -> Outcome<(VolumeId, Signed)> {
+    fn sign(&self, owners: &[&dyn Signer], device: PublicKey) -> Outcome<(VolumeId, Signed)> {
         let patience_ms = u32::try_from(self.patience.as_millis()).unwrap_or(u32::MAX);
         if !(1..=MAX_PATIENCE_MS).contains(&patience_ms) {
             let error = "--patience is at least a millisecond and at most an hour";
@@ -182,13 +184,13 @@ impl Terms<'_> {
         };
         let statement = genesis::genesis(&policy, &shared);
         let volume = VolumeId::from_bytes(statement.hash());
-        let owners: Vec<&SecretKey> = owners.iter().collect();
-        Ok((volume, statement.sign(&owners)))
+        Ok((volume, statement.sign_by(owners)?))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use trust::key::SecretKey;
     use trust::shared::genesis::Policies;
     use trust::signatures::Signatures;
 
@@ -218,7 +220,8 @@ mod tests {
                 owners_need,
                 ..terms()
             };
-            let (volume, signed) = terms.sign(owners, key(3).public()).ok()?;
+            let owners: Vec<&dyn Signer> = owners.iter().map(|key| key as _).collect();
+            let (volume, signed) = terms.sign(&owners, key(3).public()).ok()?;
             let policies = Policies::begin(volume, &signed, &mut Signatures::default()).unwrap();
             let owners = &policies.chain().newest().roles().owners;
             Some((owners.needed(), owners.keys().len()))
@@ -240,7 +243,7 @@ mod tests {
                 checkpoints_need,
                 ..terms()
             };
-            let (volume, signed) = terms.sign(&[key(1)], key(3).public()).ok()?;
+            let (volume, signed) = terms.sign(&[&key(1)], key(3).public()).ok()?;
             let policies = Policies::begin(volume, &signed, &mut Signatures::default()).unwrap();
             let role = &policies.roles().checkpointers;
             Some((role.needed(), role.keys().len()))
@@ -255,7 +258,7 @@ mod tests {
 
     #[test]
     fn genesis_policy_says_what_the_founder_chose() {
-        let (volume, signed) = terms().sign(&[key(1)], key(3).public()).unwrap();
+        let (volume, signed) = terms().sign(&[&key(1)], key(3).public()).unwrap();
         let policies = Policies::begin(volume, &signed, &mut Signatures::default()).unwrap();
         let roles = policies.roles();
         assert_eq!(roles.orderer, key(2).public());
@@ -264,7 +267,7 @@ mod tests {
         assert_eq!(policies.founder().device, key(3).public());
         let owners = policies.chain().newest().roles().owners.keys().to_vec();
         assert_eq!(owners, [key(1).public()]);
-        let (other, _) = terms().sign(&[key(1)], key(3).public()).unwrap();
+        let (other, _) = terms().sign(&[&key(1)], key(3).public()).unwrap();
         assert_ne!(volume, other, "the same terms make another volume");
     }
 
@@ -282,7 +285,7 @@ mod tests {
                 patience,
                 ..terms()
             };
-            let refused = terms.sign(&[key(1)], key(3).public()).unwrap_err();
+            let refused = terms.sign(&[&key(1)], key(3).public()).unwrap_err();
             assert_eq!(refused.kind, Kind::Usage);
         }
     }

@@ -12,11 +12,11 @@ use ::share::files::{Answer, Call};
 use ::share::home::{self, Followed, Home};
 use serde_json::json;
 use state::private;
-use trust::key::SecretKey;
 use trust::policy::Successor;
 use trust::shared::entry::Prefix;
 use trust::shared::genesis::{self, Policies, SharedRoles};
 use trust::signatures::Signatures;
+use trust::signer::Signer;
 use trust::statement::Signed;
 
 use super::compare;
@@ -67,10 +67,10 @@ pub fn recover(
     let signing = || {
         let known = look(args, config, &home, &policies, &texts)?;
         tell(&known, output)?;
-        let keys = key::load_all(&args.owner_key, &args.passphrase, global.no_input)?;
+        let keys = key::signers(&args.owner_key, &args.passphrase, global, key::reach())?;
         // Two different rules with one number are a fork of the owners. So sign only if this device can go over.
         let idle = home.clone().idle(deadline(config, &args.waiting)?)?;
-        let rules = sign(args, &policies, signed, &known.start, &keys)?;
+        let rules = sign(args, &policies, signed, &known.start, &key::borrowed(&keys))?;
         if idle.home().signed_policies()?.len() >= rules.len() {
             return Err(ClientError::GoneOver.into());
         }
@@ -199,7 +199,7 @@ fn sign(
     policies: &Policies,
     mut signed: Vec<Signed>,
     start: &Prefix,
-    keys: &[SecretKey],
+    keys: &[&dyn Signer],
 ) -> Outcome<Vec<Signed>> {
     let newest = policies.chain().newest();
     let epoch = policies.newest_epoch();
@@ -222,8 +222,7 @@ fn sign(
     };
     let volume = policies.chain().volume();
     let statement = genesis::successor(volume, &successor, &roles);
-    let keys: Vec<&SecretKey> = keys.iter().collect();
-    signed.push(statement.sign(&keys));
+    signed.push(statement.sign_by(keys)?);
     let mut signatures = Signatures::new(signed.len().saturating_mul(8));
     Policies::verify(volume, &signed, &mut signatures).map_err(|why| {
         let error = "these keys are not those of the owners of the volume, or too few of them";

@@ -512,7 +512,7 @@ fn checkpoints(lines: &mut Lines) {
         &world.checkpoint(&head, &[22, 20]),
         1,
     );
-    let log = checkpoint::note(world.volume, &world.log, &key(2));
+    let log = checkpoint::note(world.volume, &world.log, &key(2)).unwrap();
     add("the-logs-own-line", "not-signed", log.as_bytes(), 1);
     let mut changed = |name: &str, expected: &str, from: &str, to: &str| {
         assert!(text.contains(from));
