@@ -7,7 +7,7 @@
 //! that every block of the version is in the repository.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use store::repository::Repository;
@@ -21,7 +21,7 @@ use trust::request::{Base, Examined, MAX_REQUEST_BYTES, Request};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::signer::Signer;
-use trust::statement::VolumeId;
+use trust::statement::{Signed, VolumeId};
 use trust::tally::Tally;
 
 use crate::closure;
@@ -30,6 +30,9 @@ use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
 use crate::succession::{Succession, check_validity};
+
+/// Bytes that say of which kind a file is.
+const MAGIC_BYTES: usize = 8;
 
 /// Writes a request to a file, which appears whole or not at all.
 ///
@@ -51,6 +54,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError>
     let write = || -> std::io::Result<()> {
         // The directory may be on a stick that a stranger has used: a link in place of the file is removed,
         // not followed.
+        check_replaceable(path, bytes)?;
         if fs::symlink_metadata(temporary).is_ok() {
             fs::remove_file(temporary)?;
         }
@@ -61,6 +65,20 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError>
     };
     write().map_err(failed)?;
     Ok(bytes.len() as u64)
+}
+
+/// Refuses to replace a file of another kind, as the key that signs.
+fn check_replaceable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let file = match File::open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    let mut begins = Vec::new();
+    file.take(MAGIC_BYTES as u64).read_to_end(&mut begins)?;
+    match begins.is_empty() || bytes.get(..MAGIC_BYTES) == Some(begins.as_slice()) {
+        true => Ok(()),
+        false => Err(ErrorKind::AlreadyExists.into()),
+    }
 }
 
 /// Reads a request and checks all of it that can be checked before it is signed.
@@ -293,7 +311,10 @@ fn signed_already(
         duration: signed.duration,
         ..examined.record.clone()
     };
-    let is_other = !examined.publishers.signed.is_empty() || examined.publishers.needed > 1;
+    let name = |record: &Signed| record.statement().version_name();
+    let is_other = !examined.publishers.signed.is_empty()
+        || examined.publishers.needed > 1
+        || name(&request.record) != name(&last.record);
     if asked != signed || is_other {
         return Ok(None);
     }

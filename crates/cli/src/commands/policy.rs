@@ -2,6 +2,7 @@
 //! changes.
 
 use std::path::Path;
+use std::time::Duration;
 
 use publish::pipeline::PublishOptions;
 use publish::rotation::{self, Accepted, Current, ReceivedProposal};
@@ -19,6 +20,9 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
 use crate::roles::{PolicyEnd, changes};
 use crate::{questions, roles, text, units};
+
+/// A policy that ends sooner than this after it is signed ends the volume, if the owners do not hurry.
+const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Shows a policy.
 pub fn show(args: &PolicyShow, output: &mut Output) -> Outcome<Done> {
@@ -163,10 +167,15 @@ fn consent(
     }
 }
 
-/// Whether the policy does more than to name keys and times.
+/// Whether the policy does more than to name keys and times, ends so soon that the volume ends with it, or has no end
+/// where there was one.
 fn is_drastic(examined: &ExaminedProposal) -> bool {
     let policy = &examined.policy;
-    policy.lower || policy.revoked.is_some() || !policy.refused.is_empty()
+    let soon = PublishOptions::default().clock.now() + SOON.as_secs();
+    let ends_soon = policy.not_after < soon;
+    let loses_its_end = policy.not_after == NO_END && examined.before.not_after() != NO_END;
+    let is_more = policy.lower || policy.revoked.is_some() || !policy.refused.is_empty();
+    is_more || ends_soon || loses_its_end
 }
 
 /// Installs a policy.

@@ -118,6 +118,8 @@ fn nothing_is_signed_that_the_owner_did_not_name() {
         &["--lower"][..],
         &["--revoke"],
         &["--refuse", &policy_text()],
+        &["--policy-valid", "29d"],
+        &["--policy-valid", "none"],
     ] {
         propose(&people, "drastic", drastic).ends(0);
         sign(&people, "a", "drastic", "x", &[]).ends(2);
@@ -337,7 +339,7 @@ fn end_of_a_policy_is_told_long_before_and_moves_with_the_next_one() {
     assert!(!people.run(&renew).ends(0).err.contains("ends at"));
     // Nothing is believed after the end.
     propose(&people, "over", &["--policy-valid", "1s"]).ends(0);
-    install(&people, "over", &[]).ends(0);
+    install(&people, "over", &["--expect-drastic"]).ends(0);
     let end = sim::time::now() + 1;
     crate::support::wait_until("the policy is over", || sim::time::now() > end);
     people.read("reader", &volume).ends(24);
@@ -553,7 +555,12 @@ fn restored_repository_gets_the_policy_back_that_its_machine_has_shown() {
     people.copy("repo", "backup");
     let [p, q] = ["p", "q"].map(|name| people.key(name));
     propose(&people, "next", &["--add", &format!("publishers={q}")]).ends(0);
-    install(&people, "next", &[&format!("--expect=publishers=1/{p},{q}")]).ends(0);
+    install(
+        &people,
+        "next",
+        &[&format!("--expect=publishers=1/{p},{q}")],
+    )
+    .ends(0);
     restore(&people, "backup");
     people.write("two");
     people

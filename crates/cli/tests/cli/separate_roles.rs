@@ -268,6 +268,29 @@ fn machine_that_signed_a_version_with_others_signs_no_other_one_alone() {
 }
 
 #[test]
+fn file_of_another_kind_is_not_replaced() {
+    let people = People::new(&["p"]);
+    let p = people.key("p");
+    let unsigned = ["publish", "tree", "repo", "--unsigned", "--publisher", &p];
+    people
+        .run(&[&unsigned[..], &["--out", "request"]].concat())
+        .ends(0);
+    let kept = std::fs::read(people.path("p")).unwrap();
+    let refused = people.sign("p", "request", "p").ends(1);
+    assert!(
+        refused.err.contains("does not overwrite"),
+        "{}",
+        refused.err
+    );
+    people
+        .run(&[&unsigned[..], &["--out", "tree/a"]].concat())
+        .ends(1);
+    assert_eq!(std::fs::read(people.path("p")).unwrap(), kept);
+    // A request replaces a request.
+    people.sign("p", "request", "request").ends(0);
+}
+
+#[test]
 fn roles_are_for_new_volumes_and_need_keys() {
     let people = People::new(&["a", "p"]);
     let [a, p] = ["a", "p"].map(|name| people.key(name));
@@ -291,6 +314,12 @@ fn roles_are_for_new_volumes_and_need_keys() {
     let refused =
         people.run(&[&unsigned[..], &["--owner-key", &a, "--publisher-key", &p]].concat());
     assert!(refused.ends(2).out.contains("bulla policy new"));
+    // Also what is no key is not ignored.
+    for flag in [["--record-max", "1d"], ["--policy-valid", "30d"]] {
+        let again = ["publish", "tree", "repo", "--key", "p"];
+        let refused = people.run(&[&again[..], &flag].concat()).ends(2);
+        assert!(refused.out.contains("bulla policy new"), "{}", refused.out);
+    }
     // The key of --owner-key must sign a new volume too.
     let direct = ["publish", "tree", "new", "--key", "p", "--owner-key", &a];
     assert!(people.run(&direct).ends(12).out.contains(&a));
