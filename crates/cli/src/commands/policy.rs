@@ -8,7 +8,7 @@ use publish::pipeline::PublishOptions;
 use publish::rotation::{self, Accepted, Current, ReceivedProposal};
 use serde_json::{Map, Value, json};
 use trust::key::PublicKey;
-use trust::policy::{NO_END, Policy, Revocation};
+use trust::policy::{NO_END, Policy, Revocation, Roles};
 use trust::proposal::{Decided, ExaminedProposal};
 use trust::text::{Noun, write};
 
@@ -145,8 +145,14 @@ fn consent(
     if !changes::fits(after, &args.expect) {
         return Err(changes::other_roles(after));
     }
+    let version = examined.record.version;
+    if args.expect_last.is_some_and(|expected| expected != version) {
+        let error = format!("nothing was signed: version {version} is the last one that counts");
+        return Err(Failure::new(Kind::OtherLast, error));
+    }
     let is_named = changes::is_named(before, after, &args.expect)
-        && (args.expect_drastic || !is_drastic(examined));
+        && (args.expect_drastic || !is_drastic(examined))
+        && (args.expect_last.is_some() || !distrusts(examined));
     let asks = !is_named || !global.yes;
     for line in lines(examined, Some(&own)) {
         let line = text::printable_message(&line);
@@ -176,6 +182,15 @@ fn is_drastic(examined: &ExaminedProposal) -> bool {
     let loses_its_end = policy.not_after == NO_END && examined.before.not_after() != NO_END;
     let is_more = policy.lower || policy.revoked.is_some() || !policy.refused.is_empty();
     is_more || ends_soon || loses_its_end
+}
+
+/// Whether the policy says that publishers are not trusted any more. Then the version that it names as the last one may
+/// be theirs, and the owner must know which one it is.
+fn distrusts(examined: &ExaminedProposal) -> bool {
+    let publishers = |roles: &Roles| roles.publishers.keys().to_vec();
+    let after = publishers(&examined.policy.roles);
+    let before = publishers(examined.before.roles());
+    examined.policy.lower || !before.iter().all(|key| after.contains(key))
 }
 
 /// Installs a policy.

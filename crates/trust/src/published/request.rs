@@ -310,13 +310,12 @@ impl Request {
             _ => return Err(bad("a copy that builds on another version")),
         }
         let (own, their) = (&examined.record, &theirs.record);
+        if (own.version, own.root, own.log) != (their.version, their.root, their.log) {
+            return Err(bad("a copy with another version or another tree"));
+        }
         let name = |request: &Request| request.record.statement().version_name();
-        if (own.version, own.root, own.log) != (their.version, their.root, their.log)
-            || name(self) != name(other)
-        {
-            return Err(bad(
-                "a copy with another version, another name or another tree",
-            ));
+        if name(self) != name(other) {
+            return Err(bad("a copy with another name of the version"));
         }
         if self.record.hash() == other.record.hash() {
             self.record.merge(&other.record);
