@@ -1,6 +1,7 @@
 //! Volumes whose owners, publishers and timestamp keys are different keys on different machines, with the real binary.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -102,6 +103,16 @@ fn expectations(people: &People, publishers_needed: &str) -> Vec<String> {
     ]
 }
 
+/// The files below a directory, and their lengths.
+fn files(directory: &Path) -> String {
+    let find = ["-type", "f", "-printf", "%P %s\\n"];
+    let found = Command::new("find").arg(directory).args(find).output();
+    let found = String::from_utf8(found.unwrap().stdout).unwrap();
+    let mut lines: Vec<&str> = found.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
 fn waiting(told: &Value) -> Vec<(String, usize)> {
     let all = told.as_array().unwrap().iter();
     all.map(|tally| {
@@ -159,7 +170,10 @@ fn owners_and_publishers_sign_copies_on_machines_of_their_own() {
     let few = people.run(&publish).ends(12);
     assert!(few.out.contains(&q), "{}", few.out);
     let both = [&publish[..], &["--key", "q"]].concat();
+    // Found before the tree is read: nothing is stored for it.
+    let before = files(&people.path("repo"));
     people.run(&both).ends(12);
+    assert_eq!(files(&people.path("repo")), before);
     assert_eq!(people.read("reader", &volume).ends(0).out, "one");
     let with = [&both[..], &["--key", "t"]].concat();
     assert_eq!(people.run(&with).ends(0).field("version"), 2);
