@@ -57,7 +57,7 @@ pub struct KeyRefer {
     /// Do not ask for a signature now, to see that it works
     #[arg(long)]
     pub untried: bool,
-    /// The program that signs, and its arguments: it gets the message as its stdin, and prints the signature
+    /// After `--`, the program that signs and its arguments: it gets the message as its stdin, and prints the signature
     #[arg(last = true, value_name = "PROGRAM")]
     pub command: Vec<String>,
 }
