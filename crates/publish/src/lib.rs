@@ -22,8 +22,9 @@
 //! | `succession` | the number of the next version, and the head that publishes it |
 //! | [`renewal`], [`signing`] | a longer validity; versions signed on another machine |
 //! | [`rotation`] | the next policy: proposed, signed, installed |
+//! | `travelling` | files between machines |
 //! | `closure` | whether a repository has all of a version |
-//! | `confirming` | timestamps |
+//! | `confirming`, [`stamping`] | timestamps; those by keys on other machines |
 
 mod assemble;
 pub mod attributes;
@@ -46,9 +47,11 @@ mod reading;
 pub mod renewal;
 pub mod rotation;
 pub mod signing;
+pub mod stamping;
 mod statcache;
 mod succession;
 mod tar;
+mod travelling;
 mod walk;
 mod work;
 

@@ -40,6 +40,9 @@ pub struct PublishOptions {
     pub version_name: Option<VersionName>,
     /// Who may sign what, if this publication makes a new volume. With `None`, the signing key has all roles.
     pub new_volume: Option<NewVolume>,
+    /// Copies of a timestamp that keys on other machines have signed, for a version or a policy that is installed, or a
+    /// renewal.
+    pub timestamps: Vec<PathBuf>,
     /// Threads that read and pack; as many as processors when `None`.
     pub readers: Option<usize>,
     /// The clock that gives statements their start, and by which a file counts as changed shortly before.
@@ -64,6 +67,7 @@ impl Default for PublishOptions {
             name: String::new(),
             version_name: None,
             new_volume: None,
+            timestamps: Vec::new(),
             readers: None,
             clock: Clock::system(),
             cancel: AtomicBool::new(false),

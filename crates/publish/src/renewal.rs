@@ -18,12 +18,13 @@ use trust::request::Request;
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::signer::Signer;
-use trust::statement::VolumeId;
+use trust::statement::{Signed, VolumeId};
 
 use crate::confirming::{self, Confirming};
 use crate::memory::Memory;
 use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
+use crate::stamping;
 use crate::succession::{Signing, Succession, check_validity};
 
 /// What was renewed.
@@ -50,7 +51,7 @@ pub struct Renewed {
     pub valid_until: u64,
 }
 
-/// Renews the newest version of `repository`. Uses only validity, clock and state directory of
+/// Renews the newest version of `repository`. Uses only validity, clock, state directory and signed timestamps of
 /// `options`. A timestamp is never valid for longer than its policy allows.
 ///
 /// # Errors
@@ -106,7 +107,13 @@ pub fn renew_with(
                 signed: succession.version.saturating_sub(1),
             });
         }
-        return stamp(&mut writer, &statements, &signing);
+        let gathered = stamping::gathered(options)?;
+        return stamp(&mut writer, &statements, gathered.as_ref(), &signing);
+    }
+    if !options.timestamps.is_empty() {
+        return Err(PublishError::Impossible(
+            "a signed timestamp confirms the version that is there, and a publisher's key makes another one",
+        ));
     }
     succession.check_signers(&public)?;
     let Some(previous) = succession.previous.clone() else {
@@ -193,6 +200,7 @@ fn beside_memory(
 fn stamp(
     writer: &mut Writer,
     statements: &[u8],
+    gathered: Option<&Signed>,
     signing: &Signing<'_>,
 ) -> Result<Renewed, PublishError> {
     let bad = |why| PublishError::BadHead {
@@ -219,6 +227,7 @@ fn stamp(
         keys: signing.keys,
         now: issued,
         valid: signing.valid,
+        gathered,
     };
     let policy = (offer.chain.newest(), offer.chain.newest_hash());
     confirming::confirm(&mut head, volume, policy, &confirming)?;

@@ -6,8 +6,6 @@
 //! it remembers to have signed. The machine with the tree judges the head as a reader would, and requires
 //! that every block of the version is in the repository.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use store::repository::Repository;
@@ -23,16 +21,16 @@ use trust::signatures::Signatures;
 use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
 use trust::tally::Tally;
+use trust::timestamp_request::TimestampRequest;
 
 use crate::closure;
 use crate::confirming::{self, Confirming};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
+use crate::stamping;
 use crate::succession::{Succession, check_validity};
-
-/// Bytes that say of which kind a file is.
-const MAGIC_BYTES: usize = 8;
+use crate::travelling::{read_file, write_file};
 
 /// Writes a request to a file, which appears whole or not at all.
 ///
@@ -40,45 +38,6 @@ const MAGIC_BYTES: usize = 8;
 /// [`PublishError::RequestFile`].
 pub fn write(path: &Path, request: &Request) -> Result<u64, PublishError> {
     write_file(path, &request.encode()?)
-}
-
-/// Writes a file that travels between machines. It appears whole or not at all.
-pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError> {
-    let failed = |source| PublishError::RequestFile {
-        path: path.to_owned(),
-        source,
-    };
-    let mut name = path.as_os_str().to_owned();
-    name.push(".tmp");
-    let temporary = Path::new(&name);
-    let write = || -> std::io::Result<()> {
-        // The directory may be on a stick that a stranger has used: a link in place of the file is removed,
-        // not followed.
-        check_replaceable(path, bytes)?;
-        if fs::symlink_metadata(temporary).is_ok() {
-            fs::remove_file(temporary)?;
-        }
-        let mut file = File::create_new(temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(temporary, path)
-    };
-    write().map_err(failed)?;
-    Ok(bytes.len() as u64)
-}
-
-/// Refuses to replace a file of another kind, as the key that signs.
-fn check_replaceable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let file = match File::open(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-        file => file?,
-    };
-    let mut begins = Vec::new();
-    file.take(MAGIC_BYTES as u64).read_to_end(&mut begins)?;
-    match begins.is_empty() || bytes.get(..MAGIC_BYTES) == Some(begins.as_slice()) {
-        true => Ok(()),
-        false => Err(ErrorKind::AlreadyExists.into()),
-    }
 }
 
 /// Reads a request and checks all of it that can be checked before it is signed.
@@ -98,19 +57,6 @@ pub fn read(path: &Path) -> Result<Received, PublishError> {
         request,
         examined,
     })
-}
-
-/// Reads a file of at most `most_bytes`; of a longer one, one byte more, so that its decoder notices.
-pub(crate) fn read_file(path: &Path, most_bytes: usize) -> Result<Vec<u8>, PublishError> {
-    let failed = |source| PublishError::RequestFile {
-        path: path.to_owned(),
-        source,
-    };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    let mut file = file.take(most_bytes as u64 + 1);
-    file.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
 }
 
 /// A request whose parts fit together; see [`Request::examine`].
@@ -348,7 +294,7 @@ pub struct Installed {
 
 /// Makes a signed request the newest version of `repository`. `paths` are copies of one request, with signatures of
 /// several keys. `keys` confirm the version where the policy demands a timestamp; a new volume may get its first
-/// timestamp later. Uses only validity (of the timestamp), clock and state directory of `options`.
+/// timestamp later. Uses only validity (of the timestamp), clock, state directory and signed timestamps of `options`.
 ///
 /// # Errors
 /// [`PublishError::SignaturesMissing`], [`PublishError::NoTimestamp`];
@@ -366,20 +312,11 @@ pub fn install(
         Received {
             request, examined, ..
         },
-    ) = gathered(paths)?;
+    ) = complete(paths, options)?;
     let bad = |why| PublishError::BadRequest {
         path: path.to_owned(),
         why,
     };
-    let missing = examined.missing();
-    if !missing.is_empty() {
-        return Err(PublishError::SignaturesMissing {
-            path: path.to_owned(),
-            missing: Missing(missing),
-        });
-    }
-    let now = options.clock.now();
-    check_time(&request, now).map_err(bad)?;
     let opened = Repository::open(repository)?;
     let mut next = NextHead::of(&request)?;
     let known = opened.floor(&next.head, &mut Signatures::default())?;
@@ -457,6 +394,41 @@ pub fn install(
     Ok(installed)
 }
 
+/// The request of a timestamp for the version that [`install`] would make the newest one, for timestamp keys on other
+/// machines. Uses only validity (of the timestamp) and clock of `options`.
+///
+/// # Errors
+/// As [`install`] about the request; [`PublishError::Impossible`] if the policy has no timestamp keys.
+pub fn timestamp_request(
+    paths: &[PathBuf],
+    repository: &Path,
+    options: &PublishOptions,
+) -> Result<TimestampRequest, PublishError> {
+    let (_, received) = complete(paths, options)?;
+    let next = NextHead::of(&received.request)?;
+    stamping::request_for(&Repository::open(repository)?, &next.head, options)
+}
+
+/// A request that enough keys have signed and that is valid now, and the name of the first file.
+fn complete<'a>(
+    paths: &'a [PathBuf],
+    options: &PublishOptions,
+) -> Result<(&'a Path, Received), PublishError> {
+    let (path, received) = gathered(paths)?;
+    let missing = received.examined.missing();
+    if !missing.is_empty() {
+        return Err(PublishError::SignaturesMissing {
+            path: path.to_owned(),
+            missing: Missing(missing),
+        });
+    }
+    check_time(&received.request, options.clock.now()).map_err(|why| PublishError::BadRequest {
+        path: path.to_owned(),
+        why,
+    })?;
+    Ok((path, received))
+}
+
 /// The copies of one request, merged, and the name of the first file.
 fn gathered(paths: &[PathBuf]) -> Result<(&Path, Received), PublishError> {
     let Some((first, others)) = paths.split_first() else {
@@ -497,7 +469,8 @@ fn shown_as(
     let policy = (chain.newest(), chain.newest_hash());
     let is_new = matches!(request.base, Base::Genesis(_));
     let demanded = !policy.0.roles().timestamps.is_empty();
-    if is_new && keys.is_empty() && demanded {
+    let gathered = stamping::gathered(options)?;
+    if is_new && keys.is_empty() && gathered.is_none() && demanded {
         let terms = Terms {
             freshness: Freshness::Pinned {
                 version: record.version,
@@ -513,6 +486,7 @@ fn shown_as(
         keys,
         now,
         valid: options.valid,
+        gathered: gathered.as_ref(),
     };
     confirming::confirm(head, volume, policy, &confirming)?;
     Ok(judge(known, head, now)?)

@@ -13,7 +13,7 @@ use trust::proposal::{Decided, ExaminedProposal};
 use trust::text::{Noun, write};
 
 use super::alterations::altered;
-use super::key;
+use super::{key, stamp};
 use crate::args::{Global, PolicyInstall, PolicyNew, PolicyShow, PolicySign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -207,8 +207,13 @@ pub fn install(
     let options = PublishOptions {
         valid: config.duration("valid")?,
         state_dir: config.path("state-dir"),
+        timestamps: args.timestamp.clone(),
         ..PublishOptions::default()
     };
+    if let Some(out) = &args.timestamp_out {
+        let request = rotation::timestamp_request(files, repo, &options)?;
+        return stamp::requested(&request, out, output);
+    }
     let installed = rotation::install(files, repo, &key::borrowed(&keys), &options)?;
     let examined = &installed.examined;
     let until = installed.valid_until.map(units::time);
