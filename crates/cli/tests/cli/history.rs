@@ -393,8 +393,14 @@ fn version_of_a_log_that_the_owners_have_ended_is_read() {
     let new = ["policy", "new", "good", "--lower", "--out", "next"];
     home.run(&new).ends(0);
     let sign = ["--yes", "policy", "sign", "next", "--key", "key"];
-    home.run(&[&sign[..], &["--out", "signed", "--expect-drastic"]].concat())
-        .ends(0);
+    home.run(
+        &[
+            &sign[..],
+            &["--out", "signed", "--expect-drastic", "--expect-last=3"],
+        ]
+        .concat(),
+    )
+    .ends(0);
     home.run(&["policy", "install", "signed", "good"]).ends(0);
     for version in [4, 5] {
         std::fs::write(home.path("tree/a"), format!("right {version}\n")).unwrap();
