@@ -53,6 +53,7 @@ mod shared_reads;
 mod shared_recovery;
 mod shared_server;
 mod signals;
+mod signed_before;
 mod sources;
 mod status;
 mod support;
