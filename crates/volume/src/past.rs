@@ -72,7 +72,8 @@ impl Volume {
     /// record. It does not expire.
     ///
     /// # Errors
-    /// A fork, for a record that its publishers signed and that is not in the log; as [`Volume::open`].
+    /// A fork, for a record that its publishers signed and that is not in the log, if no replica proves another one; as
+    /// [`Volume::open`].
     pub async fn version(&self, version: u64) -> Result<Option<Snapshot>, VolumeError> {
         let current = self.snapshot();
         if current.record().version == version {
@@ -94,7 +95,8 @@ impl Volume {
                     return Ok(Some(opened.await?));
                 }
                 Ok(None) => {}
-                Err(error) if error.class() == Some(Class::Fork) => return Err(error),
+                // Another replica may prove the version. A record that is not in the log, by a key that was removed since,
+                // must not stop a reader whom somebody can show the right one.
                 Err(error) => {
                     self.note(history, &error);
                     errors.push(error);

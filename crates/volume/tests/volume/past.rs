@@ -153,6 +153,21 @@ async fn signed_record_that_is_not_in_the_log_is_a_fork() {
     // The versions beside it are in the log.
     assert!(at(&volume, 2).await.unwrap().is_some());
     assert!(at(&volume, 4).await.unwrap().is_some());
+    // It stops nobody who also has a replica with the right one, whichever is asked first.
+    for liar_is_first in [true, false] {
+        let liar = past.replica();
+        put_leaf(&liar, &outside);
+        let mut replicas = vec![liar, past.replica()];
+        if !liar_is_first {
+            replicas.reverse();
+        }
+        let volume = open(&past, replicas).await;
+        let found = at(&volume, 3).await.unwrap().unwrap();
+        let record = found.snapshot().record().clone();
+        assert_eq!(record.version, 3);
+        let other = Head::decode(&outside).unwrap().record.hash();
+        assert_ne!(*found.snapshot().record_hash(), other);
+    }
 }
 
 #[tokio::test]
