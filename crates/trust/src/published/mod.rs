@@ -22,3 +22,4 @@ mod terms;
 pub mod timestamp;
 pub mod verdict;
 pub mod version_name;
+pub mod witness;

@@ -24,4 +24,5 @@ mod signature_attacks;
 mod vector_files;
 mod vectors;
 mod verdict_attacks;
+mod witnesses;
 mod world;
