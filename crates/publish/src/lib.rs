@@ -22,8 +22,10 @@
 //! | `succession` | the number of the next version, and the head that publishes it |
 //! | [`renewal`], [`signing`] | a longer validity; versions signed on another machine |
 //! | [`rotation`] | the next policy: proposed, signed, installed |
+//! | [`travelling`] | files on their way between machines |
 //! | `closure` | whether a repository has all of a version |
 //! | `confirming` | timestamps |
+//! | [`cosigning`] | cosignatures of witnesses |
 
 mod assemble;
 pub mod attributes;
@@ -33,6 +35,7 @@ mod changes;
 pub mod chunk;
 mod closure;
 mod confirming;
+pub mod cosigning;
 mod destination;
 pub mod exclude;
 mod gather;
@@ -49,6 +52,7 @@ pub mod signing;
 mod statcache;
 mod succession;
 mod tar;
+pub mod travelling;
 mod walk;
 mod work;
 

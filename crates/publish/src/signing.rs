@@ -6,8 +6,6 @@
 //! it remembers to have signed. The machine with the tree judges the head as a reader would, and requires
 //! that every block of the version is in the repository.
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use store::repository::Repository;
@@ -26,10 +24,12 @@ use trust::tally::Tally;
 
 use crate::closure;
 use crate::confirming::{self, Confirming};
+use crate::cosigning::{self, Gathered, Gathering};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
 use crate::succession::{Succession, check_validity};
+use crate::travelling::{read_file, write_file};
 
 /// Writes a request to a file, which appears whole or not at all.
 ///
@@ -37,30 +37,6 @@ use crate::succession::{Succession, check_validity};
 /// [`PublishError::RequestFile`].
 pub fn write(path: &Path, request: &Request) -> Result<u64, PublishError> {
     write_file(path, &request.encode()?)
-}
-
-/// Writes a file that travels between machines. It appears whole or not at all.
-pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError> {
-    let failed = |source| PublishError::RequestFile {
-        path: path.to_owned(),
-        source,
-    };
-    let mut name = path.as_os_str().to_owned();
-    name.push(".tmp");
-    let temporary = Path::new(&name);
-    let write = || -> std::io::Result<()> {
-        // The directory may be on a stick that a stranger has used: a link in place of the file is removed,
-        // not followed.
-        if fs::symlink_metadata(temporary).is_ok() {
-            fs::remove_file(temporary)?;
-        }
-        let mut file = File::create_new(temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(temporary, path)
-    };
-    write().map_err(failed)?;
-    Ok(bytes.len() as u64)
 }
 
 /// Reads a request and checks all of it that can be checked before it is signed.
@@ -80,19 +56,6 @@ pub fn read(path: &Path) -> Result<Received, PublishError> {
         request,
         examined,
     })
-}
-
-/// Reads a file of at most `most_bytes`; of a longer one, one byte more, so that its decoder notices.
-pub(crate) fn read_file(path: &Path, most_bytes: usize) -> Result<Vec<u8>, PublishError> {
-    let failed = |source| PublishError::RequestFile {
-        path: path.to_owned(),
-        source,
-    };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    let mut file = file.take(most_bytes as u64 + 1);
-    file.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
 }
 
 /// A request whose parts fit together; see [`Request::examine`].
@@ -321,16 +284,19 @@ pub struct Installed {
     pub valid_until: u64,
     /// Whether readers do not believe this new volume before its first timestamp.
     pub waits_for_timestamp: bool,
+    /// Whether a file was written for witnesses to cosign, and nothing was installed yet.
+    pub waits_for_witnesses: bool,
     /// Whether it had been installed before.
     pub again: bool,
 }
 
 /// Makes a signed request the newest version of `repository`. `paths` are copies of one request, with signatures of
 /// several keys. `keys` confirm the version where the policy demands a timestamp; a new volume may get its first
-/// timestamp later. Uses only validity (of the timestamp), clock and state directory of `options`.
+/// timestamp later. They sign the log's checkpoint for witnesses, too. Uses only validity (of the timestamp), clock, state
+/// directory and witnesses of `options`.
 ///
 /// # Errors
-/// [`PublishError::SignaturesMissing`], [`PublishError::NoTimestamp`];
+/// [`PublishError::SignaturesMissing`], [`PublishError::NoTimestamp`], [`PublishError::NotCosigned`];
 /// [`PublishError::BadRequest`] for bad signatures and for a validity that has ended;
 /// [`PublishError::NotNext`] if the repository shows another version than the one that it builds on;
 /// [`PublishError::Incomplete`] if a block is missing.
@@ -367,6 +333,7 @@ pub fn install(
             PublishError::Tree(why) => bad(why),
             other => other,
         })?;
+    let needs_witnesses = offer.chain.newest().roles().witnesses.needed() > 0;
     let mut installed = Installed {
         volume: examined.volume,
         version: offer.record.version,
@@ -374,6 +341,7 @@ pub fn install(
         valid_until: offer.valid_until,
         waits_for_timestamp: next.head.timestamp.is_none()
             && !offer.chain.newest().roles().timestamps.is_empty(),
+        waits_for_witnesses: false,
         again: false,
     };
     let mut writer = Writer::begin(&opened)?;
@@ -432,6 +400,21 @@ pub fn install(
             check_follows(&request, &examined, &last, accept_skipped_versions)?;
         }
     }
+    let gathering = Gathering {
+        keys,
+        cosigning: &options.cosigning,
+        memory: &memory,
+        repository,
+    };
+    if gathering.gather(&mut writer, &mut next)? == Gathered::Waits {
+        installed.waits_for_witnesses = true;
+        return Ok(installed);
+    }
+    if needs_witnesses && !installed.waits_for_timestamp {
+        // Only a head that a reader would accept is committed.
+        let now = options.clock.now();
+        installed.valid_until = judge(&known, &next.head, now).map_err(bad)?.valid_until;
+    }
     memory.show(&mut writer, &next)?;
     Ok(installed)
 }
@@ -474,16 +457,18 @@ fn shown_as(
     let record: RootRecord = head.record.statement().read(volume)?;
     let chain = known.known_chain(head, &mut Signatures::default())?;
     let policy = (chain.newest(), chain.newest_hash());
+    let roles = policy.0.roles();
+    let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
+    cosigning::check(roles, &public, &options.cosigning, record.version)?;
     let is_new = matches!(request.base, Base::Genesis(_));
-    let demanded = !policy.0.roles().timestamps.is_empty();
-    if is_new && keys.is_empty() && demanded {
-        let terms = Terms {
-            freshness: Freshness::Pinned {
-                version: record.version,
-                record_hash: head.record.hash(),
-            },
-            ..Terms::strict(now)
-        };
+    let terms = Terms {
+        freshness: Freshness::Pinned {
+            version: record.version,
+            record_hash: head.record.hash(),
+        },
+        ..Terms::strict(now)
+    };
+    if is_new && keys.is_empty() && !roles.timestamps.is_empty() {
         let mut offer = known.judge(head, &terms, &mut Signatures::default())?;
         offer.valid_until = record.until();
         return Ok(offer);
@@ -493,7 +478,13 @@ fn shown_as(
         now,
         valid: options.valid,
     };
-    confirming::confirm(head, volume, policy, &confirming)?;
+    let until = confirming::confirm(head, volume, policy, &confirming)?;
+    if roles.witnesses.needed() > 0 {
+        // Without its cosignatures, which come last. It is judged again with them.
+        let mut offer = known.judge(head, &terms, &mut Signatures::default())?;
+        offer.valid_until = record.until().min(until);
+        return Ok(offer);
+    }
     Ok(judge(known, head, now)?)
 }
 

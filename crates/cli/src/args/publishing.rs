@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use trust::key::PublicKey;
 use trust::version_name::VersionName;
 
+use super::asking::{Asking, ByFile};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::roles::{Expected, PolicyEnd};
 use crate::units::parse_duration;
@@ -149,6 +150,12 @@ pub struct Publish {
     /// Write nothing; show the changes
     #[arg(long)]
     pub dry_run: bool,
+    /// Witnesses to ask.
+    #[command(flatten)]
+    pub asking: Asking,
+    /// The same by files, with --install.
+    #[command(flatten)]
+    pub by_file: ByFile,
 }
 
 impl Publish {
@@ -276,4 +283,7 @@ pub struct Renew {
     /// How long the version is valid from now on [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
+    /// Witnesses to ask.
+    #[command(flatten)]
+    pub asking: Asking,
 }

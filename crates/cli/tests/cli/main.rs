@@ -61,3 +61,4 @@ mod unheard;
 mod units;
 mod versions;
 mod web;
+mod witnesses;
