@@ -370,10 +370,7 @@ impl Collected {
         PublishError::NotCosigned {
             version,
             contradicted: self.contradicted,
-            said: Said {
-                missing: Missing(vec![tally]),
-                witnesses: self.said.clone(),
-            },
+            said: Said::new(Missing(vec![tally]), &self.said),
         }
     }
 }

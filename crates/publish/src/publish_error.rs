@@ -162,7 +162,7 @@ pub enum PublishError {
         version: u64,
     },
     /// Too few witnesses have cosigned. The version is remembered, and is not shown.
-    #[error("version {version} is not shown: too few of its witnesses have cosigned it")]
+    #[error("too few witnesses have cosigned version {version}: nothing new is shown to readers")]
     NotCosigned {
         /// The version.
         version: u64,
@@ -404,26 +404,41 @@ impl std::fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// The witnesses that have not cosigned, and what they said.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The witnesses that have not cosigned. Its sources are what each one said.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{missing}")]
 pub struct Said {
     /// The witnesses of the policy.
     pub missing: Missing,
-    /// Address and reason of each one that was asked in vain.
-    pub witnesses: Vec<String>,
+    /// What those said that were asked in vain.
+    #[source]
+    first: Option<Box<Heard>>,
 }
 
-impl std::fmt::Display for Said {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.missing.fmt(f)?;
-        for said in &self.witnesses {
-            write!(f, "; {said}")?;
+/// Address and reason of a witness that was asked in vain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{said}")]
+struct Heard {
+    said: String,
+    #[source]
+    next: Option<Box<Heard>>,
+}
+
+impl Said {
+    /// `said` has address and reason of each witness.
+    pub(crate) fn new(missing: Missing, said: &[String]) -> Said {
+        let chain = |next, said: &String| {
+            Some(Box::new(Heard {
+                said: said.clone(),
+                next,
+            }))
+        };
+        Said {
+            missing,
+            first: said.iter().rev().fold(None, chain),
         }
-        Ok(())
     }
 }
-
-impl std::error::Error for Said {}
 
 /// Why one file cannot be published.
 #[derive(Debug, thiserror::Error)]

@@ -553,7 +553,12 @@ fn restored_repository_gets_the_policy_back_that_its_machine_has_shown() {
     people.copy("repo", "backup");
     let [p, q] = ["p", "q"].map(|name| people.key(name));
     propose(&people, "next", &["--add", &format!("publishers={q}")]).ends(0);
-    install(&people, "next", &[&format!("--expect=publishers=1/{p},{q}")]).ends(0);
+    install(
+        &people,
+        "next",
+        &[&format!("--expect=publishers=1/{p},{q}")],
+    )
+    .ends(0);
     restore(&people, "backup");
     people.write("two");
     people

@@ -247,9 +247,13 @@ fn bodies_have_one_spelling_and_bounds() {
         refused(body.trim_end_matches('\n')),
         "a line without an end"
     );
-    let last = body.lines().last().unwrap().to_owned() + "\n";
-    assert!(refused(&format!("{body}{}", last.repeat(100))));
-    assert!(!refused(&format!("{body}{}", last.repeat(50))));
+    // One line is the log's own.
+    let lines = |count, line: &str| format!("{body}{}", line.repeat(count));
+    assert!(refused(&lines(100, "\u{2014} x\n")));
+    assert!(!refused(&lines(99, "\u{2014} x\n")));
+    let long = format!("\u{2014} {}\n", "x".repeat(200));
+    assert!(refused(&lines(85, &long)), "a note of more than 16 KiB");
+    assert!(!refused(&lines(70, &long)));
 }
 
 #[test]
