@@ -152,7 +152,9 @@ kinds! {
     /// The policy has keys that the signer did not name, and nobody can be asked.
     UnknownRoles => Usage, "check every key: whoever has one of the others shares or controls the volume. If you expect them all, name them with --expect ROLE=KEYS, or run the command at a terminal; --yes does not answer this";
     /// A policy changes what the signer did not name, and nobody can be asked.
-    UnknownChange => Usage, "check every line with + and -: who has a new key can use it against you. If you expect them all, name the roles that change with --expect ROLE=KEYS (and --expect-drastic for a way back, an end or a settled fork), or run the command at a terminal; --yes does not answer this";
+    UnknownChange => Usage, "check every line with + and -: who has a new key can use it against you. If you expect them all, name the roles that change with --expect ROLE=KEYS (the last version with --expect-last VERSION where a publisher's key goes, and --expect-drastic for a way back, an end or a settled fork), or run the command at a terminal; --yes does not answer this";
+    /// The policy names another last version than the owner expects.
+    OtherLast => Integrity, "a policy makes the version that it names count, whoever signed it. Look what that version is (`bulla log SOURCE`); if it is not yours, restore the repository and propose the policy again";
     /// The policy has other roles than the signer expects.
     OtherRoles => Integrity, "the policy gives roles to other keys than --expect says: do not sign it, and find out who made it. The machine that it comes from may be compromised";
     /// A later version was signed already.

@@ -129,11 +129,25 @@ impl SourceDirectory {
         self.path.join(format!("{name}{ENDING}"))
     }
 
-    /// All names, their sources and their files, sorted. Files that a program left half written are passed over.
+    /// All names, their sources and their files, sorted. Files that a program left half written are passed over, and those
+    /// that begin otherwise than what [`SourceDirectory::add`] writes: the directory may be somebody else's.
     ///
     /// # Errors
     /// [`Kind::Config`] for a file that cannot be read or used.
     pub fn read(&self) -> Outcome<Vec<(String, NamedSource, PathBuf)>> {
+        let mut all = Vec::new();
+        for name in self.names()? {
+            let file = self.file(&name);
+            // Another process may have removed it since.
+            if let Some(source) = read_file(&name, &file)? {
+                all.push((name, source, file));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The names of the files, sorted.
+    fn names(&self) -> Outcome<Vec<String>> {
         let shown = self.path.display();
         let failed = |e: std::io::Error| {
             Failure::of(
@@ -163,15 +177,7 @@ impl SourceDirectory {
             }
         }
         names.sort();
-        let mut all = Vec::new();
-        for name in names {
-            let file = self.file(&name);
-            // Another process may have removed it since.
-            if let Some(source) = read_file(&name, &file)? {
-                all.push((name, source, file));
-            }
-        }
-        Ok(all)
+        Ok(names)
     }
 
     /// Writes the file of a name, whole or not at all.
@@ -193,6 +199,7 @@ impl SourceDirectory {
         };
         let text = toml::to_string(source)
             .map_err(|e| Failure::of(Kind::Defect, "cannot write a source as TOML", &e))?;
+        self.check_fits(name, &text)?;
         fs::create_dir_all(&self.path).map_err(|e| failed(&e))?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let new = self
@@ -218,6 +225,21 @@ impl SourceDirectory {
         written.map_err(|e| failed(&e))?;
         self.sync().map_err(|e| failed(&e))?;
         Ok(file)
+    }
+
+    /// Refuses what [`SourceDirectory::read`] would refuse afterwards, for every command.
+    fn check_fits(&self, name: &str, text: &str) -> Outcome<()> {
+        if (HEADING.len() + text.len()) as u64 > MAX_FILE_BYTES {
+            let error = format!("`{name}` has too many mirrors: at most 64 KiB in all");
+            return Err(Failure::new(Kind::Usage, error));
+        }
+        let names = self.names()?;
+        if names.len() >= MAX_NAMES && !names.iter().any(|known| known == name) {
+            let error = format!("there are {MAX_NAMES} named sources already");
+            return Err(Failure::new(Kind::Usage, error)
+                .with_hint("remove some with `bulla source remove NAME`"));
+        }
+        Ok(())
     }
 
     /// Removes the file of a name.
@@ -251,11 +273,15 @@ fn read_file(name: &str, file: &Path) -> Outcome<Option<NamedSource>> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(failed(&e)),
     };
-    let mut text = String::new();
+    let mut text = Vec::new();
     opened
         .take(MAX_FILE_BYTES)
-        .read_to_string(&mut text)
+        .read_to_end(&mut text)
         .map_err(|e| failed(&e))?;
+    if !text.starts_with(HEADING.as_bytes()) {
+        return Ok(None);
+    }
+    let text = String::from_utf8(text).map_err(|e| failed(&e))?;
     let source: NamedSource = toml::from_str(&text).map_err(|e| failed(&e))?;
     source.check(name).map_err(|why| {
         let mut failure = Failure::new(
@@ -350,13 +376,45 @@ mod tests {
             "source = \"a\"\nfreshness = \"sometimes\"",
             "source = \"a\"\npolicy = \"pol1x\"",
         ] {
-            fs::write(sources.file("docs"), bad).unwrap();
+            fs::write(sources.file("docs"), format!("{HEADING}{bad}")).unwrap();
             let failure = sources.read().unwrap_err();
             assert_eq!(failure.kind, Kind::Config, "{bad}");
             assert!(failure.error.contains("docs.toml"), "{}", failure.error);
         }
-        fs::write(sources.file("docs"), "#".repeat(1 << 20)).unwrap();
+        let long = "#".repeat(1 << 20);
+        fs::write(sources.file("docs"), format!("{HEADING}{long}")).unwrap();
         assert!(sources.read().is_err());
+    }
+
+    #[test]
+    fn files_of_others_are_passed_over() {
+        let (dir, sources) = directory();
+        fs::create_dir(dir.path().join("sources")).unwrap();
+        fs::write(dir.path().join("sources/my data.toml"), "x = 7\n").unwrap();
+        fs::write(dir.path().join("sources/other.toml"), [0xff; 9]).unwrap();
+        assert!(sources.read().unwrap().is_empty());
+        sources.add("docs", &source("/srv/docs"), false).unwrap();
+        assert_eq!(sources.read().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_would_stop_every_other_command_is_not_added() {
+        let (_dir, sources) = directory();
+        let long = NamedSource {
+            mirrors: vec!["https://mirror.example/docs".to_owned(); 4000],
+            ..source("/srv/docs")
+        };
+        let refused = sources.add("docs", &long, false).unwrap_err();
+        assert_eq!(refused.kind, Kind::Usage);
+        fs::create_dir_all(&sources.path).unwrap();
+        for n in 0..MAX_NAMES {
+            fs::write(sources.file(&format!("n{n}")), "").unwrap();
+        }
+        let refused = sources.add("docs", &source("/srv/docs"), false);
+        assert_eq!(refused.unwrap_err().kind, Kind::Usage);
+        sources.add("n7", &source("/srv/docs"), true).unwrap();
+        sources.remove("n7").unwrap();
+        sources.add("docs", &source("/srv/docs"), false).unwrap();
     }
 
     #[test]

@@ -25,7 +25,7 @@ use trust::witness::{MAX_NAME_BYTES, MAX_SUBMISSION_BYTES, Note, Submission};
 
 use crate::memory::{Memory, NextHead};
 use crate::publish_error::{Missing, PublishError, Said};
-use crate::travelling::{read_file, write_file};
+use crate::travelling::{read_file, write_checkpoint};
 
 /// How cosignatures come.
 #[derive(Debug, Default)]
@@ -202,7 +202,7 @@ impl Gathering<'_> {
             note.add(line);
         }
         let submission = Submission { old, proof, note };
-        write_file(out, submission.encode().as_bytes())?;
+        write_checkpoint(out, &submission.encode())?;
         Ok(())
     }
 

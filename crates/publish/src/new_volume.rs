@@ -13,6 +13,9 @@ pub struct NewVolume {
     pub roles: Roles,
     /// End of the policy, unix seconds ([`trust::policy::NO_END`]: none).
     pub not_after: u64,
+    /// Whether one key has all roles, and everything else is a default. Such a description fits any later publication by
+    /// that key.
+    pub is_plain: bool,
 }
 
 impl NewVolume {
@@ -24,6 +27,7 @@ impl NewVolume {
         NewVolume {
             roles,
             not_after: NO_END,
+            is_plain: true,
         }
     }
 }

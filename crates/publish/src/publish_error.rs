@@ -87,7 +87,7 @@ pub enum PublishError {
         signed: u64,
     },
     /// The newest policy has ended, so no reader would believe a version under it.
-    #[error("the policy of this volume ended at {not_after} (unix seconds)")]
+    #[error("the policy of this volume ended at {}", rfc3339(*not_after))]
     PolicyOver {
         /// End of the policy, unix seconds.
         not_after: u64,

@@ -19,7 +19,7 @@ use trust::request::{Base, Examined, MAX_REQUEST_BYTES, Request};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::signer::Signer;
-use trust::statement::VolumeId;
+use trust::statement::{Signed, VolumeId};
 use trust::tally::Tally;
 
 use crate::closure;
@@ -256,7 +256,10 @@ fn signed_already(
         duration: signed.duration,
         ..examined.record.clone()
     };
-    let is_other = !examined.publishers.signed.is_empty() || examined.publishers.needed > 1;
+    let name = |record: &Signed| record.statement().version_name();
+    let is_other = !examined.publishers.signed.is_empty()
+        || examined.publishers.needed > 1
+        || name(&request.record) != name(&last.record);
     if asked != signed || is_other {
         return Ok(None);
     }

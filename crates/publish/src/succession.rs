@@ -267,18 +267,17 @@ impl Succession {
         }
     }
 
-    /// Refuses a description of a new volume that does not fit the volume that is there.
+    /// Refuses a description of a new volume where a volume is. Only the name of a publisher's key is no description.
     pub(crate) fn check_described(&self, new: &NewVolume, path: &Path) -> Result<(), PublishError> {
-        if self.previous.is_none() || new.roles == self.roles {
+        if self.previous.is_none() {
             return Ok(());
         }
-        let named = new.roles.publishers.keys();
-        let is_single = new.roles.owners == new.roles.publishers && new.roles.timestamps.is_empty();
-        if !is_single {
+        if !new.is_plain {
             return Err(PublishError::HasRoles {
                 path: path.to_owned(),
             });
         }
+        let named = new.roles.publishers.keys();
         match (named.iter()).all(|key| self.roles.publishers.keys().contains(key)) {
             true => Ok(()),
             false => Err(PublishError::WrongKey {

@@ -2,16 +2,33 @@
 //! bounds.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use crate::publish_error::PublishError;
 
-/// Writes a file that travels between machines. It appears whole or not at all.
+/// First bytes of a file of this program that say what it holds.
+const MAGIC_BYTES: usize = 8;
+/// The same of a checkpoint for witnesses, which is a text.
+const CHECKPOINT_BYTES: usize = 4;
+
+/// Writes a file that travels between machines. It appears whole or not at all. It replaces only a file of its own kind.
 ///
 /// # Errors
 /// [`PublishError::RequestFile`].
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError> {
+    write(path, bytes, MAGIC_BYTES)
+}
+
+/// The same for a checkpoint for witnesses.
+///
+/// # Errors
+/// [`PublishError::RequestFile`].
+pub fn write_checkpoint(path: &Path, text: &str) -> Result<u64, PublishError> {
+    write(path, text.as_bytes(), CHECKPOINT_BYTES)
+}
+
+fn write(path: &Path, bytes: &[u8], kind_bytes: usize) -> Result<u64, PublishError> {
     let failed = |source| PublishError::RequestFile {
         path: path.to_owned(),
         source,
@@ -22,6 +39,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError> {
     let write = || -> std::io::Result<()> {
         // The directory may be on a stick that a stranger has used: a link in place of the file is removed,
         // not followed.
+        check_replaceable(path, bytes, kind_bytes)?;
         if fs::symlink_metadata(temporary).is_ok() {
             fs::remove_file(temporary)?;
         }
@@ -32,6 +50,20 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError> {
     };
     write().map_err(failed)?;
     Ok(bytes.len() as u64)
+}
+
+/// Refuses to replace a file of another kind, as the key that signs.
+fn check_replaceable(path: &Path, bytes: &[u8], kind_bytes: usize) -> std::io::Result<()> {
+    let file = match File::open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    let mut begins = Vec::new();
+    file.take(kind_bytes as u64).read_to_end(&mut begins)?;
+    match begins.is_empty() || bytes.get(..kind_bytes) == Some(begins.as_slice()) {
+        true => Ok(()),
+        false => Err(ErrorKind::AlreadyExists.into()),
+    }
 }
 
 /// Reads a file of at most `most_bytes`; of a longer one, one byte more, so that its decoder notices.

@@ -111,7 +111,12 @@ pub struct PolicySign {
     /// (repeatable). Other keys are refused
     #[arg(long, value_name = "ROLE=KEYS", value_parser = parse_expected)]
     pub expect: Vec<Expected>,
-    /// The policy takes readers back, ends the volume or settles a fork; sign it without a question
+    /// The last version that counts, whoever signed it; another one is refused. `--yes` needs it where the policy takes a
+    /// publisher's key away or takes readers back
+    #[arg(long, value_name = "VERSION")]
+    pub expect_last: Option<u64>,
+    /// The policy takes readers back, ends the volume (at once or within 30 days), settles a fork, or has no end where
+    /// there was one; sign it without a question
     #[arg(long)]
     pub expect_drastic: bool,
     /// Sign although this machine has signed another policy of this number, which will never be installed

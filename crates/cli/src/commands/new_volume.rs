@@ -69,5 +69,6 @@ pub fn described(
     Ok(Some(NewVolume {
         roles,
         not_after: not_after(end, now),
+        is_plain: false,
     }))
 }

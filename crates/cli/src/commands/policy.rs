@@ -2,12 +2,13 @@
 //! changes.
 
 use std::path::Path;
+use std::time::Duration;
 
 use publish::pipeline::PublishOptions;
 use publish::rotation::{self, Accepted, Current, ReceivedProposal};
 use serde_json::{Map, Value, json};
 use trust::key::PublicKey;
-use trust::policy::{NO_END, Policy, Revocation};
+use trust::policy::{NO_END, Policy, Revocation, Roles};
 use trust::proposal::{Decided, ExaminedProposal};
 use trust::text::{Noun, write};
 use trust::witness::log_verifier_key;
@@ -20,6 +21,9 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
 use crate::roles::{PolicyEnd, changes};
 use crate::{asking, questions, roles, text, units};
+
+/// A policy that ends sooner than this after it is signed ends the volume, if the owners do not hurry.
+const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Shows a policy.
 pub fn show(args: &PolicyShow, output: &mut Output) -> Outcome<Done> {
@@ -149,8 +153,14 @@ fn consent(
     if !changes::fits(after, &args.expect) {
         return Err(changes::other_roles(after));
     }
+    let version = examined.record.version;
+    if args.expect_last.is_some_and(|expected| expected != version) {
+        let error = format!("nothing was signed: version {version} is the last one that counts");
+        return Err(Failure::new(Kind::OtherLast, error));
+    }
     let is_named = changes::is_named(before, after, &args.expect)
-        && (args.expect_drastic || !is_drastic(examined));
+        && (args.expect_drastic || !is_drastic(examined))
+        && (args.expect_last.is_some() || !distrusts(examined));
     let asks = !is_named || !global.yes;
     for line in lines(examined, Some(&own)) {
         let line = text::printable_message(&line);
@@ -171,10 +181,24 @@ fn consent(
     }
 }
 
-/// Whether the policy does more than to name keys and times.
+/// Whether the policy does more than to name keys and times, ends so soon that the volume ends with it, or has no end
+/// where there was one.
 fn is_drastic(examined: &ExaminedProposal) -> bool {
     let policy = &examined.policy;
-    policy.lower || policy.revoked.is_some() || !policy.refused.is_empty()
+    let soon = PublishOptions::default().clock.now() + SOON.as_secs();
+    let ends_soon = policy.not_after < soon;
+    let loses_its_end = policy.not_after == NO_END && examined.before.not_after() != NO_END;
+    let is_more = policy.lower || policy.revoked.is_some() || !policy.refused.is_empty();
+    is_more || ends_soon || loses_its_end
+}
+
+/// Whether the policy says that publishers are not trusted any more. Then the version that it names as the last one may
+/// be theirs, and the owner must know which one it is.
+fn distrusts(examined: &ExaminedProposal) -> bool {
+    let publishers = |roles: &Roles| roles.publishers.keys().to_vec();
+    let after = publishers(&examined.policy.roles);
+    let before = publishers(examined.before.roles());
+    examined.policy.lower || !before.iter().all(|key| after.contains(key))
 }
 
 /// Installs a policy.

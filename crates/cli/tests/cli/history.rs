@@ -219,6 +219,16 @@ fn name_goes_with_a_request_and_its_signer_sees_it() {
         "{}",
         signed.out
     );
+    // Another name is another record of the version, and no name too.
+    for tag in [&["--tag", "v2.0"][..], &[]] {
+        let again = ["publish", "tree", "repo", "--unsigned", "--out", "other"];
+        let mut again = home.command(&[&again[..], tag].concat());
+        // The machine with the tree has not heard of the signature.
+        again.env("BULLA_STATE_DIR", home.path("state-of-the-tree"));
+        Ran::of(again.output().unwrap()).ends(0);
+        let sign = ["sign", "other", "--key", "key", "--out", "x", "--yes"];
+        home.run(&sign).ends(22);
+    }
     home.run(&["publish", "--install", "signed", "repo"])
         .ends(0);
     assert_eq!(

@@ -52,8 +52,14 @@ fn publisher_is_replaced_and_readers_and_mirrors_follow() {
     let shown = people.run(&["policy", "show", "next"]).ends(0);
     assert_eq!(shown.field("policy"), proposed.field("policy"));
     let named = format!("--expect=publishers={q}");
+    // The last version counts, whoever signed it.
+    sign(&people, "c", "next", "x", &[&named]).ends(2);
+    let other = sign(&people, "c", "next", "x", &[&named, "--expect-last=2"]);
+    other.ends(20);
+    assert!(!people.path("x").exists());
+    let named = [named.as_str(), "--expect-last=1"];
     // One of two owners, and a key that is none.
-    let half = sign(&people, "c", "next", "next-c", &[&named]).ends(0);
+    let half = sign(&people, "c", "next", "next-c", &named).ends(0);
     assert_eq!(
         half.field("missing")[0]["signed"].as_array().unwrap().len(),
         1
@@ -61,8 +67,8 @@ fn publisher_is_replaced_and_readers_and_mirrors_follow() {
     people
         .run(&["policy", "install", "next-c", "repo"])
         .ends(20);
-    sign(&people, "p", "next", "x", &[&named]).ends(12);
-    let installed = install(&people, "next", &[&named]).ends(0);
+    sign(&people, "p", "next", "x", &named).ends(12);
+    let installed = install(&people, "next", &named).ends(0);
     assert_eq!(
         (installed.field("again"), installed.field("number")),
         (false.into(), 1.into())
@@ -118,6 +124,8 @@ fn nothing_is_signed_that_the_owner_did_not_name() {
         &["--lower"][..],
         &["--revoke"],
         &["--refuse", &policy_text()],
+        &["--policy-valid", "29d"],
+        &["--policy-valid", "none"],
     ] {
         propose(&people, "drastic", drastic).ends(0);
         sign(&people, "a", "drastic", "x", &[]).ends(2);
@@ -190,12 +198,20 @@ fn policy_waits_for_the_owners_while_versions_go_on() {
         .run(&["publish", "tree", "repo", "--key", "p"])
         .ends(0);
     let only = format!("--expect=publishers={q}");
-    install(&people, "removes", &[&only]).ends(22);
+    install(&people, "removes", &[&only, "--expect-last=2"]).ends(22);
     propose(&people, "anew", &removes).ends(0);
     for who in ["a", "b"] {
         let signed = format!("anew-{who}");
-        sign(&people, who, "anew", &signed, &[&only]).ends(22);
-        sign(&people, who, "anew", &signed, &[&only, "--replace"]).ends(0);
+        let named = [only.as_str(), "--expect-last=3"];
+        sign(&people, who, "anew", &signed, &named).ends(22);
+        sign(
+            &people,
+            who,
+            "anew",
+            &signed,
+            &[&named[..], &["--replace"]].concat(),
+        )
+        .ends(0);
     }
     people
         .run(&["policy", "install", "anew-a", "anew-b", "repo"])
@@ -231,7 +247,12 @@ fn stolen_publisher_key_loses_its_versions() {
     let rotate = format!("{}={q}", people.key("p"));
     propose(&people, "back", &["--replace-key", &rotate, "--lower"]).ends(0);
     let named = format!("--expect=publishers={q}");
-    install(&people, "back", &[&named, "--expect-drastic"]).ends(0);
+    install(
+        &people,
+        "back",
+        &[&named, "--expect-drastic", "--expect-last=1"],
+    )
+    .ends(0);
     for reader in ["deceived", "other"] {
         assert_eq!(people.read(reader, &volume).ends(0).out, "one");
         // The thief's mirror deceives nobody who knows the policy.
@@ -337,7 +358,7 @@ fn end_of_a_policy_is_told_long_before_and_moves_with_the_next_one() {
     assert!(!people.run(&renew).ends(0).err.contains("ends at"));
     // Nothing is believed after the end.
     propose(&people, "over", &["--policy-valid", "1s"]).ends(0);
-    install(&people, "over", &[]).ends(0);
+    install(&people, "over", &["--expect-drastic"]).ends(0);
     let end = sim::time::now() + 1;
     crate::support::wait_until("the policy is over", || sim::time::now() > end);
     people.read("reader", &volume).ends(24);
@@ -466,7 +487,12 @@ fn machine_that_showed_a_stolen_version_goes_back_with_its_readers() {
     let rotate = format!("{}={q}", people.key("p"));
     propose(&people, "back", &["--replace-key", &rotate, "--lower"]).ends(0);
     let named = format!("--expect=publishers={q}");
-    install(&people, "back", &[&named, "--expect-drastic"]).ends(0);
+    install(
+        &people,
+        "back",
+        &[&named, "--expect-drastic", "--expect-last=1"],
+    )
+    .ends(0);
     assert_eq!(people.read("deceived", &volume).ends(0).out, "one");
     people.write("two");
     let next = people.run(&["publish", "tree", "repo", "--key", "q"]);
@@ -494,7 +520,8 @@ fn publisher_goes_on_after_owners_took_its_version_back() {
         .ends(0);
     for who in ["a", "b"] {
         let out = format!("back-{who}");
-        sign(&people, who, "back", &out, &["--expect-drastic"]).ends(0);
+        let named = ["--expect-drastic", "--expect-last=1"];
+        sign(&people, who, "back", &out, &named).ends(0);
     }
     people
         .as_one(
@@ -525,7 +552,8 @@ fn request_made_before_a_policy_does_not_take_the_policy_back() {
     propose(&people, "next", &["--replace-key", &rotate]).ends(0);
     let named = format!("--expect=publishers={q}");
     for who in ["a", "b"] {
-        sign(&people, who, "next", &format!("next-{who}"), &[&named]).ends(0);
+        let out = format!("next-{who}");
+        sign(&people, who, "next", &out, &[&named, "--expect-last=1"]).ends(0);
     }
     people
         .as_one(

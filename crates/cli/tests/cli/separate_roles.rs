@@ -1,6 +1,7 @@
 //! Volumes whose owners, publishers and timestamp keys are different keys on different machines, with the real binary.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -102,6 +103,16 @@ fn expectations(people: &People, publishers_needed: &str) -> Vec<String> {
     ]
 }
 
+/// The files below a directory, and their lengths.
+fn files(directory: &Path) -> String {
+    let find = ["-type", "f", "-printf", "%P %s\\n"];
+    let found = Command::new("find").arg(directory).args(find).output();
+    let found = String::from_utf8(found.unwrap().stdout).unwrap();
+    let mut lines: Vec<&str> = found.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
 fn waiting(told: &Value) -> Vec<(String, usize)> {
     let all = told.as_array().unwrap().iter();
     all.map(|tally| {
@@ -159,7 +170,10 @@ fn owners_and_publishers_sign_copies_on_machines_of_their_own() {
     let few = people.run(&publish).ends(12);
     assert!(few.out.contains(&q), "{}", few.out);
     let both = [&publish[..], &["--key", "q"]].concat();
+    // Found before the tree is read: nothing is stored for it.
+    let before = files(&people.path("repo"));
     people.run(&both).ends(12);
+    assert_eq!(files(&people.path("repo")), before);
     assert_eq!(people.read("reader", &volume).ends(0).out, "one");
     let with = [&both[..], &["--key", "t"]].concat();
     assert_eq!(people.run(&with).ends(0).field("version"), 2);
@@ -268,6 +282,29 @@ fn machine_that_signed_a_version_with_others_signs_no_other_one_alone() {
 }
 
 #[test]
+fn file_of_another_kind_is_not_replaced() {
+    let people = People::new(&["p"]);
+    let p = people.key("p");
+    let unsigned = ["publish", "tree", "repo", "--unsigned", "--publisher", &p];
+    people
+        .run(&[&unsigned[..], &["--out", "request"]].concat())
+        .ends(0);
+    let kept = std::fs::read(people.path("p")).unwrap();
+    let refused = people.sign("p", "request", "p").ends(1);
+    assert!(
+        refused.err.contains("does not overwrite"),
+        "{}",
+        refused.err
+    );
+    people
+        .run(&[&unsigned[..], &["--out", "tree/a"]].concat())
+        .ends(1);
+    assert_eq!(std::fs::read(people.path("p")).unwrap(), kept);
+    // A request replaces a request.
+    people.sign("p", "request", "request").ends(0);
+}
+
+#[test]
 fn roles_are_for_new_volumes_and_need_keys() {
     let people = People::new(&["a", "p"]);
     let [a, p] = ["a", "p"].map(|name| people.key(name));
@@ -291,6 +328,12 @@ fn roles_are_for_new_volumes_and_need_keys() {
     let refused =
         people.run(&[&unsigned[..], &["--owner-key", &a, "--publisher-key", &p]].concat());
     assert!(refused.ends(2).out.contains("bulla policy new"));
+    // Also what is no key is not ignored.
+    for flag in [["--record-max", "1d"], ["--policy-valid", "30d"]] {
+        let again = ["publish", "tree", "repo", "--key", "p"];
+        let refused = people.run(&[&again[..], &flag].concat()).ends(2);
+        assert!(refused.out.contains("bulla policy new"), "{}", refused.out);
+    }
     // The key of --owner-key must sign a new volume too.
     let direct = ["publish", "tree", "new", "--key", "p", "--owner-key", &a];
     assert!(people.run(&direct).ends(12).out.contains(&a));

@@ -313,6 +313,10 @@ impl Request {
         if (own.version, own.root, own.log) != (their.version, their.root, their.log) {
             return Err(bad("a copy with another version or another tree"));
         }
+        let name = |request: &Request| request.record.statement().version_name();
+        if name(self) != name(other) {
+            return Err(bad("a copy with another name of the version"));
+        }
         if self.record.hash() == other.record.hash() {
             self.record.merge(&other.record);
         } else if examined.publishers.signed.is_empty() {

@@ -31,7 +31,7 @@ pub fn run(
         CosignError::Key(error) => Failure::from_error(Kind::NoSignature, &error),
     })?;
     submission.note.add(&cosigned.line);
-    publish::travelling::write_file(&args.out, submission.encode().as_bytes())?;
+    publish::travelling::write_checkpoint(&args.out, &submission.encode())?;
     let note = &submission.note;
     let (volume, log) = (note.volume, note.log);
     if !output.json() {
