@@ -175,6 +175,11 @@ fn publish_kind(error: &PublishError) -> Kind {
         PublishError::SignaturesMissing { .. } => Kind::NotYetSigned,
         PublishError::TooFewKeys { .. } => Kind::TooFewKeys,
         PublishError::NoTimestamp { .. } => Kind::NoTimestamp,
+        PublishError::NotNewest { why, .. } => match why {
+            Reject::Rollback { .. } => Kind::ConfirmedLater,
+            _ => Kind::ConfirmedOther,
+        },
+        PublishError::OtherTimestamp { .. } => Kind::OtherTimestamp,
         PublishError::NoSignature(_) => Kind::NoSignature,
         PublishError::NoWitness { .. } => Kind::NoWitness,
         PublishError::NoLogKey { .. } => Kind::NoLogKey,

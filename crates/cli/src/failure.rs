@@ -102,7 +102,13 @@ kinds! {
     /// More keys must sign than those that are here.
     TooFewKeys => WrongKey, "name the files of more keys with --key FILE --key FILE; if they are on other machines, make a request with --unsigned --out FILE, `bulla sign` it there, and install it with `bulla publish --install`";
     /// The policy demands a timestamp, and no timestamp key is here.
-    NoTimestamp => WrongKey, "name the file of a timestamp key too: --key FILE. It belongs on the machine with the repository; a version of another machine gets there with `publish --unsigned`, `sign` and `publish --install FILE REPO --key TIMESTAMPKEY`";
+    NoTimestamp => WrongKey, "name the file of a timestamp key too: --key FILE. It belongs on the machine with the repository; a version of another machine gets there with `publish --unsigned`, `sign` and `publish --install FILE REPO --key TIMESTAMPKEY`. For timestamp keys on other machines, write a request with --timestamp-out FILE, `bulla sign` it there, and give what came back with --timestamp FILE";
+    /// A later version was confirmed already.
+    ConfirmedLater => Rollback, "nothing was signed: this machine has confirmed a later version, so the repository of the request was set back, or its machine is compromised. `bulla log SOURCE --seen` shows what readers have";
+    /// Another record of the version was confirmed already.
+    ConfirmedOther => Fork, "nothing was signed: this machine has confirmed another record of that version, or other policies. The keys have signed two, or they are stolen: find out which one readers have (`bulla log SOURCE --seen`)";
+    /// A timestamp of another head.
+    OtherTimestamp => Integrity, "the repository has got another version or policy since, or the file belongs to another one: write a new request with --timestamp-out FILE, and have it signed";
     /// A key that lies elsewhere did not sign.
     NoSignature => WrongKey, "nothing was signed. See that the token is plugged in, that its program runs, or that the agent has the key (`ssh-add -L`); `bulla key show FILE` shows how the key of a file signs. Then run the same command again";
     /// The policy demands cosignatures, and no witness was named.

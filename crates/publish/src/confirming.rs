@@ -9,7 +9,7 @@ use trust::policy::{Policy, Roles};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::signer::Signer;
-use trust::statement::VolumeId;
+use trust::statement::{Signed, VolumeId};
 use trust::tally::Tally;
 use trust::timestamp::Timestamp;
 
@@ -23,7 +23,12 @@ pub(crate) struct Confirming<'a> {
     pub now: u64,
     /// The longest validity; the policy may allow less.
     pub valid: Duration,
+    /// A timestamp that keys on other machines have signed. The keys here sign the same.
+    pub gathered: Option<&'a Signed>,
 }
+
+/// The role in tallies.
+const KEYS: &str = "timestamp keys";
 
 /// Whether enough of these keys are timestamp keys. True also if the policy demands no timestamp.
 ///
@@ -37,7 +42,7 @@ pub(crate) fn check_keys(
     let (signed, waiting): (Vec<PublicKey>, _) =
         (roles.timestamps.keys().iter()).partition(|key| keys.contains(key));
     let tally = Tally {
-        role: "timestamp keys",
+        role: KEYS,
         needed: roles.timestamps.needed(),
         signed,
         waiting,
@@ -56,7 +61,7 @@ pub(crate) fn check_keys(
 ///
 /// # Errors
 /// [`PublishError::NoTimestamp`]; [`PublishError::RecordOver`] for a record that has ended;
-/// [`PublishError::NoSignature`].
+/// [`PublishError::OtherTimestamp`] for a gathered one of another head; [`PublishError::NoSignature`].
 pub(crate) fn confirm(
     head: &mut Head,
     volume: VolumeId,
@@ -69,28 +74,50 @@ pub(crate) fn confirm(
         return Ok(u64::MAX);
     }
     let record: RootRecord = head.record.statement().read(volume)?;
-    let Confirming { keys, now, valid } = confirming;
+    let Confirming {
+        keys,
+        now,
+        valid,
+        gathered,
+    } = confirming;
     if *now >= record.until() {
         return Err(PublishError::RecordOver {
             version: record.version,
             until: record.until(),
         });
     }
-    let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
-    check_keys(roles, &public, record.version)?;
-    let seconds = valid.as_secs().min(roles.timestamp_max);
-    let timestamp = Timestamp {
-        record_hash: head.record.hash(),
-        policy_number: policy.number(),
-        policy_hash,
-        issued: *now,
-        until: now.saturating_add(seconds),
+    let mut signed = match gathered {
+        Some(signed) => (*signed).clone(),
+        None => {
+            let timestamp = Timestamp {
+                record_hash: head.record.hash(),
+                policy_number: policy.number(),
+                policy_hash,
+                issued: *now,
+                until: now.saturating_add(valid.as_secs().min(roles.timestamp_max)),
+            };
+            timestamp.statement(volume).sign(&[])
+        }
     };
-    let signing: Vec<&dyn Signer> = (keys.iter().copied())
-        .filter(|key| roles.timestamps.keys().contains(&key.public()))
-        .collect();
-    let signed = timestamp.statement(volume).sign_by(&signing)?;
-    Signatures::default().require(&signed, &roles.timestamps, "timestamp")?;
+    let timestamp: Timestamp = signed.statement().read(volume)?;
+    let about = (timestamp.record_hash, timestamp.policy_hash);
+    if about != (head.record.hash(), policy_hash) {
+        return Err(PublishError::OtherTimestamp {
+            version: record.version,
+        });
+    }
+    let mut signatures = Signatures::default();
+    let others = signatures.tally(&signed, &roles.timestamps, KEYS)?.signed;
+    let own = keys.iter().map(|key| key.public());
+    let all: Vec<PublicKey> = own.chain(others.iter().copied()).collect();
+    check_keys(roles, &all, record.version)?;
+    for key in keys.iter().copied() {
+        let public = key.public();
+        if roles.timestamps.keys().contains(&public) && !others.contains(&public) {
+            signed.add_by(key)?;
+        }
+    }
+    signatures.require(&signed, &roles.timestamps, "timestamp")?;
     head.timestamp = Some(signed);
     Ok(timestamp.until)
 }

@@ -24,7 +24,7 @@
 //! | [`rotation`] | the next policy: proposed, signed, installed |
 //! | [`travelling`] | files on their way between machines |
 //! | `closure` | whether a repository has all of a version |
-//! | `confirming` | timestamps |
+//! | `confirming`, [`stamping`] | timestamps; those by keys on other machines |
 //! | [`cosigning`] | cosignatures of witnesses |
 
 mod assemble;
@@ -49,6 +49,7 @@ mod reading;
 pub mod renewal;
 pub mod rotation;
 pub mod signing;
+pub mod stamping;
 mod statcache;
 mod succession;
 mod tar;

@@ -126,6 +126,22 @@ impl Memory {
         Ok(record.version > version && !is_taken_back(&head, chain)?)
     }
 
+    /// The head that a timestamp key confirmed last here, for a repository elsewhere.
+    pub(crate) fn confirmed(&self) -> Result<Option<Vec<u8>>, PublishError> {
+        match &self.0 {
+            Some(state) => Ok(state.confirmed()?),
+            None => Ok(None),
+        }
+    }
+
+    /// Keeps a head before anybody else sees its timestamp's signature.
+    pub(crate) fn keep_confirmed(&self, head: &[u8]) -> Result<(), PublishError> {
+        match &self.0 {
+            Some(state) => Ok(state.keep_confirmed(head)?),
+            None => Ok(()),
+        }
+    }
+
     /// The policy that an owner's key signed last here.
     pub(crate) fn policy(&self) -> Result<Option<Vec<u8>>, PublishError> {
         match &self.0 {

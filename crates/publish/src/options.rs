@@ -43,6 +43,9 @@ pub struct PublishOptions {
     pub new_volume: Option<NewVolume>,
     /// How the version gets the cosignatures of witnesses, if its policy demands them.
     pub cosigning: Cosigning,
+    /// Copies of a timestamp that keys on other machines have signed, for a version or a policy that is installed, or a
+    /// renewal.
+    pub timestamps: Vec<PathBuf>,
     /// Threads that read and pack; as many as processors when `None`.
     pub readers: Option<usize>,
     /// The clock that gives statements their start, and by which a file counts as changed shortly before.
@@ -68,6 +71,7 @@ impl Default for PublishOptions {
             version_name: None,
             new_volume: None,
             cosigning: Cosigning::default(),
+            timestamps: Vec::new(),
             readers: None,
             clock: Clock::system(),
             cancel: AtomicBool::new(false),

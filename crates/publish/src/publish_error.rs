@@ -140,6 +140,21 @@ pub enum PublishError {
         #[source]
         missing: Missing,
     },
+    /// A timestamp of it would contradict what this machine has confirmed before.
+    #[error("version {version} is not the newest that this machine has confirmed or signed")]
+    NotNewest {
+        /// The version to be confirmed.
+        version: u64,
+        /// What contradicts it.
+        #[source]
+        why: Reject,
+    },
+    /// A timestamp that was signed elsewhere is about something else.
+    #[error("the timestamp is not about version {version}, or under another policy")]
+    OtherTimestamp {
+        /// The version that needs one.
+        version: u64,
+    },
     /// A key did not sign: one that lies in a token, or with an agent.
     #[error(transparent)]
     NoSignature(#[from] NoSignature),

@@ -18,7 +18,7 @@ use trust::request::Request;
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::signer::Signer;
-use trust::statement::VolumeId;
+use trust::statement::{Signed, VolumeId};
 
 use crate::closure;
 use crate::confirming::{self, Confirming};
@@ -26,6 +26,7 @@ use crate::cosigning::{Gathered, Gathering};
 use crate::memory::Memory;
 use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
+use crate::stamping;
 use crate::succession::{Signing, Succession, check_validity, only_installed};
 
 /// What was renewed.
@@ -52,7 +53,7 @@ pub struct Renewed {
     pub valid_until: u64,
 }
 
-/// Renews the newest version of `repository`. Uses only validity, clock and state directory of
+/// Renews the newest version of `repository`. Uses only validity, clock, state directory and signed timestamps of
 /// `options`. A timestamp is never valid for longer than its policy allows.
 ///
 /// # Errors
@@ -101,7 +102,13 @@ pub fn renew_with(
     let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
     if (public.iter()).all(|key| confirms_only(roles, key)) {
         check_newest(&shown, &memory, repository)?;
-        return stamp(&mut writer, &statements, &signing);
+        let gathered = stamping::gathered(options)?;
+        return stamp(&mut writer, &statements, gathered.as_ref(), &signing);
+    }
+    if !options.timestamps.is_empty() {
+        return Err(PublishError::Impossible(
+            "a signed timestamp confirms the version that is there, and a publisher's key makes another one",
+        ));
     }
     let succession = beside_memory(shown, &memory, &opened, repository)?;
     succession.check_signers(&public)?;
@@ -247,6 +254,7 @@ fn beside_memory(
 fn stamp(
     writer: &mut Writer,
     statements: &[u8],
+    gathered: Option<&Signed>,
     signing: &Signing<'_>,
 ) -> Result<Renewed, PublishError> {
     let bad = |why| PublishError::BadHead {
@@ -273,6 +281,7 @@ fn stamp(
         keys: signing.keys,
         now: issued,
         valid: signing.valid,
+        gathered,
     };
     let policy = (offer.chain.newest(), offer.chain.newest_hash());
     confirming::confirm(&mut head, volume, policy, &confirming)?;

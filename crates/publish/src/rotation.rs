@@ -19,6 +19,7 @@ use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
+use trust::timestamp_request::TimestampRequest;
 
 use crate::closure;
 use crate::confirming::{self, Confirming};
@@ -26,6 +27,7 @@ use crate::cosigning::{Gathered, Gathering};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
+use crate::stamping;
 use crate::succession::Succession;
 use crate::travelling::{read_file, write_file};
 
@@ -212,15 +214,8 @@ pub fn install(
     keys: &[&dyn Signer],
     options: &PublishOptions,
 ) -> Result<InstalledPolicy, PublishError> {
-    let received = gathered(paths)?;
+    let received = complete(paths)?;
     let examined = received.examined;
-    let missing = examined.missing();
-    if !missing.is_empty() {
-        return Err(PublishError::PolicyNotSigned {
-            path: received.path,
-            missing: Missing(missing),
-        });
-    }
     let number = examined.policy.number;
     let not_next = |why| PublishError::PolicyNotNext {
         path: repository.to_owned(),
@@ -330,6 +325,50 @@ fn with_pending(
     }
 }
 
+/// The request of a timestamp for the newest version under the policy that [`install`] would make the newest one, for
+/// timestamp keys on other machines. Uses only validity (of the timestamp) and clock of `options`.
+///
+/// # Errors
+/// As [`install`] about the proposal; [`PublishError::Impossible`] if the policy has no timestamp keys.
+pub fn timestamp_request(
+    paths: &[PathBuf],
+    repository: &Path,
+    options: &PublishOptions,
+) -> Result<TimestampRequest, PublishError> {
+    let received = complete(paths)?;
+    let (opened, shown) = (Repository::open(repository)?, current(repository)?);
+    let shown = match received.examined.policy.lower {
+        false => {
+            let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
+            with_pending(shown, &memory, &opened)?
+        }
+        true => shown,
+    };
+    let mut signatures = Signatures::default();
+    let known = opened.floor(&shown.head, &mut signatures)?;
+    let policy = &received.proposal.policy;
+    let head = proposal::installed(&known, &shown.head, policy, &mut signatures);
+    let head = head.map_err(|why| PublishError::PolicyNotNext {
+        path: repository.to_owned(),
+        number: received.examined.policy.number,
+        why,
+    })?;
+    stamping::request_for(&opened, &head, options)
+}
+
+/// A proposal that enough owners have signed.
+fn complete(paths: &[PathBuf]) -> Result<ReceivedProposal, PublishError> {
+    let received = gathered(paths)?;
+    let missing = received.examined.missing();
+    match missing.is_empty() {
+        true => Ok(received),
+        false => Err(PublishError::PolicyNotSigned {
+            path: received.path,
+            missing: Missing(missing),
+        }),
+    }
+}
+
 /// The copies of one proposal, merged.
 fn gathered(paths: &[PathBuf]) -> Result<ReceivedProposal, PublishError> {
     let Some((first, others)) = paths.split_first() else {
@@ -360,10 +399,12 @@ fn confirm(
     if examined.policy.revoked.is_some() {
         return Ok(());
     }
+    let gathered = stamping::gathered(options)?;
     let confirming = Confirming {
         keys,
         now: options.clock.now(),
         valid: options.valid,
+        gathered: gathered.as_ref(),
     };
     let policy = Policy::Successor(examined.policy.clone());
     let policy = (&policy, examined.hash);

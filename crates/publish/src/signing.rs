@@ -21,6 +21,7 @@ use trust::signatures::Signatures;
 use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
 use trust::tally::Tally;
+use trust::timestamp_request::TimestampRequest;
 
 use crate::closure;
 use crate::confirming::{self, Confirming};
@@ -28,6 +29,7 @@ use crate::cosigning::{self, Gathered, Gathering};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
+use crate::stamping;
 use crate::succession::{Succession, check_validity};
 use crate::travelling::{read_file, write_file};
 
@@ -296,7 +298,7 @@ pub struct Installed {
 /// Makes a signed request the newest version of `repository`. `paths` are copies of one request, with signatures of
 /// several keys. `keys` confirm the version where the policy demands a timestamp; a new volume may get its first
 /// timestamp later. They sign the log's checkpoint for witnesses, too. Uses only validity (of the timestamp), clock, state
-/// directory and witnesses of `options`.
+/// directory, signed timestamps and witnesses of `options`.
 ///
 /// # Errors
 /// [`PublishError::SignaturesMissing`], [`PublishError::NoTimestamp`], [`PublishError::NotCosigned`];
@@ -314,20 +316,11 @@ pub fn install(
         Received {
             request, examined, ..
         },
-    ) = gathered(paths)?;
+    ) = complete(paths, options)?;
     let bad = |why| PublishError::BadRequest {
         path: path.to_owned(),
         why,
     };
-    let missing = examined.missing();
-    if !missing.is_empty() {
-        return Err(PublishError::SignaturesMissing {
-            path: path.to_owned(),
-            missing: Missing(missing),
-        });
-    }
-    let now = options.clock.now();
-    check_time(&request, now).map_err(bad)?;
     let opened = Repository::open(repository)?;
     let mut next = NextHead::of(&request)?;
     let known = opened.floor(&next.head, &mut Signatures::default())?;
@@ -422,6 +415,41 @@ pub fn install(
     Ok(installed)
 }
 
+/// The request of a timestamp for the version that [`install`] would make the newest one, for timestamp keys on other
+/// machines. Uses only validity (of the timestamp) and clock of `options`.
+///
+/// # Errors
+/// As [`install`] about the request; [`PublishError::Impossible`] if the policy has no timestamp keys.
+pub fn timestamp_request(
+    paths: &[PathBuf],
+    repository: &Path,
+    options: &PublishOptions,
+) -> Result<TimestampRequest, PublishError> {
+    let (_, received) = complete(paths, options)?;
+    let next = NextHead::of(&received.request)?;
+    stamping::request_for(&Repository::open(repository)?, &next.head, options)
+}
+
+/// A request that enough keys have signed and that is valid now, and the name of the first file.
+fn complete<'a>(
+    paths: &'a [PathBuf],
+    options: &PublishOptions,
+) -> Result<(&'a Path, Received), PublishError> {
+    let (path, received) = gathered(paths)?;
+    let missing = received.examined.missing();
+    if !missing.is_empty() {
+        return Err(PublishError::SignaturesMissing {
+            path: path.to_owned(),
+            missing: Missing(missing),
+        });
+    }
+    check_time(&received.request, options.clock.now()).map_err(|why| PublishError::BadRequest {
+        path: path.to_owned(),
+        why,
+    })?;
+    Ok((path, received))
+}
+
 /// The copies of one request, merged, and the name of the first file.
 fn gathered(paths: &[PathBuf]) -> Result<(&Path, Received), PublishError> {
     let Some((first, others)) = paths.split_first() else {
@@ -464,6 +492,7 @@ fn shown_as(
     let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
     cosigning::check(roles, &public, &options.cosigning, record.version)?;
     let is_new = matches!(request.base, Base::Genesis(_));
+    let gathered = stamping::gathered(options)?;
     let terms = Terms {
         freshness: Freshness::Pinned {
             version: record.version,
@@ -471,7 +500,7 @@ fn shown_as(
         },
         ..Terms::strict(now)
     };
-    if is_new && keys.is_empty() && !roles.timestamps.is_empty() {
+    if is_new && keys.is_empty() && gathered.is_none() && !roles.timestamps.is_empty() {
         let mut offer = known.judge(head, &terms, &mut Signatures::default())?;
         offer.valid_until = record.until();
         return Ok(offer);
@@ -480,6 +509,7 @@ fn shown_as(
         keys,
         now,
         valid: options.valid,
+        gathered: gathered.as_ref(),
     };
     let until = confirming::confirm(head, volume, policy, &confirming)?;
     if roles.witnesses.needed() > 0 {

@@ -449,6 +449,7 @@ impl Succession {
                 keys: signing.keys,
                 now: start,
                 valid: signing.valid,
+                gathered: None,
             };
             let policy = (&next.newest, next.policy.1);
             let until = confirming::confirm(&mut head.head, next.volume, policy, &confirming)?;

@@ -352,6 +352,22 @@ impl LockedState {
         self.replace("pending", head)
     }
 
+    /// The head that a timestamp key of this machine confirmed last for a repository elsewhere, if one ever did.
+    ///
+    /// # Errors
+    /// [`StateError`] when the file exists and is not readable.
+    pub fn confirmed(&self) -> Result<Option<Vec<u8>>, StateError> {
+        self.head("confirmed")
+    }
+
+    /// Keeps the head that is confirmed. Call this before anybody can see the signature.
+    ///
+    /// # Errors
+    /// [`StateError`]; then the signature must not be given away.
+    pub fn keep_confirmed(&self, head: &[u8]) -> Result<(), StateError> {
+        self.replace("confirmed", head)
+    }
+
     /// The policy that an owner's key signed last on this machine, if one ever did.
     ///
     /// # Errors

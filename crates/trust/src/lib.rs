@@ -33,6 +33,7 @@
 //! | [`sighting`], [`split_view`] | what a reader has seen, for others to compare; evidence that two were shown two logs | RFC 6962 |
 //! | [`path_proof`] | proof that a path is in a volume or is not, for a reader without a network | design `trees.md`, *Proofs* |
 //! | [`request`] | a version sent to a machine that holds the key, and the signed answer | design `publish.md`, *Publishing* |
+//! | [`timestamp_request`] | a timestamp on its way to the machines with the keys | design `publish.md` |
 //! | [`proposal`] | the next policy on its way to its owners | `trees.md`, rules 1 and 4 |
 //! | [`shared`] | the log of a volume that many devices write: its formats and rules | design `share.md` |
 //!
@@ -59,7 +60,7 @@ pub mod volume_id;
 pub use history::{prefix, tiles};
 pub use published::{
     checkpoint, earlier, evidence, floor, forks, head, judge, offer, path_proof, proposal, request,
-    root, sighting, split_view, timestamp, verdict, version_name, witness,
+    root, sighting, split_view, timestamp, timestamp_request, verdict, version_name, witness,
 };
 pub use statement::{algorithm, chain, policy, roles, signatures, tally};
 pub use tree::{array, change, inode, map};

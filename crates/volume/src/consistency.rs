@@ -18,7 +18,7 @@ use trust::floor::Floor;
 use trust::head::Head;
 use trust::judge::Offer;
 use trust::prefix::Prefix;
-use trust::tiles::MAX_TILE_BYTES;
+use trust::tiles::{MAX_TILE_BYTES, TileName};
 
 use crate::error::VolumeError;
 use crate::heads::HeadRound;
@@ -120,10 +120,23 @@ pub(crate) async fn fetch(
     prefix: &Prefix,
     deadline: Instant,
 ) -> Result<Vec<Bytes>, String> {
+    fetch_tiles(replica, prefix.epoch(), prefix.wants(), deadline).await
+}
+
+/// As [`fetch`], for tiles by their names.
+///
+/// # Errors
+/// As [`fetch`].
+pub(crate) async fn fetch_tiles(
+    replica: &Arc<dyn Replica>,
+    epoch: u64,
+    names: Vec<TileName>,
+    deadline: Instant,
+) -> Result<Vec<Bytes>, String> {
     let now = Instant::now();
     let until = now + deadline.saturating_duration_since(now) / 2;
     let place = replica.place();
-    match tokio::time::timeout_at(until.into(), tiles(&**replica, prefix)).await {
+    match tokio::time::timeout_at(until.into(), tiles(&**replica, epoch, names)).await {
         Ok(Ok(Some(tiles))) => Ok(tiles),
         Ok(Ok(None)) => Err(format!("{place} does not keep it")),
         Ok(Err(error)) => Err(error.to_string()),
@@ -131,12 +144,15 @@ pub(crate) async fn fetch(
     }
 }
 
-/// The tiles that the proof needs, all requested at once; `None` where one is missing.
-async fn tiles(replica: &dyn Replica, prefix: &Prefix) -> Result<Option<Vec<Bytes>>, StoreError> {
+/// These tiles, all requested at once; `None` where one is missing.
+async fn tiles(
+    replica: &dyn Replica,
+    epoch: u64,
+    names: Vec<TileName>,
+) -> Result<Option<Vec<Bytes>>, StoreError> {
     let Some(objects) = replica.objects() else {
         return Ok(None);
     };
-    let epoch = prefix.epoch();
     let ask = |tile| async move {
         let name = ObjectName::Tile { epoch, tile };
         match whole(objects, name).await? {
@@ -149,7 +165,7 @@ async fn tiles(replica: &dyn Replica, prefix: &Prefix) -> Result<Option<Vec<Byte
             None => Ok(None),
         }
     };
-    let answers = try_join_all(prefix.wants().into_iter().map(ask)).await?;
+    let answers = try_join_all(names.into_iter().map(ask)).await?;
     Ok(answers.into_iter().collect())
 }
 

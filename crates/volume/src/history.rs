@@ -197,7 +197,7 @@ impl History {
     }
 
     /// The logs of the volume that the head names, newest first, each with its final frontier.
-    async fn logs(&self) -> Result<Vec<(LogPoint, Option<Frontier>)>, VolumeError> {
+    pub(crate) async fn logs(&self) -> Result<Vec<(LogPoint, Option<Frontier>)>, VolumeError> {
         let mut logs = Vec::new();
         let after = self.head.next_log(self.volume());
         let current = self.offer.record.log.epoch;

@@ -2,7 +2,8 @@
 //!
 //! A reader of an earlier version has opened the volume, so it has verified the newest one: signatures, freshness, and
 //! that its log only grew. From there it goes back: the earlier record is signed by the publishers of its policy, and
-//! tiles prove that it is a leaf of the newest version's log (`trust::earlier::Placed`). So a record that was signed and
+//! tiles prove that it is a leaf of the newest version's log (`trust::earlier::Placed`), or of a log that the owners have
+//! ended, as far as they let it count: the policy that began the next log names its end. So a record that was signed and
 //! is not part of the history is found out, and nobody can give a version a number that another one had.
 //!
 //! An earlier version is history: it does not expire, and reading it changes no floor.
@@ -18,7 +19,9 @@ use store::Replica;
 use trust::Reject;
 use trust::earlier::{Leaf, Placed};
 use trust::error::Class;
+use trust::history::Frontier;
 use trust::judge::{Freshness, Offer};
+use trust::tiles::{self, Edge};
 use trust::version_name::{BadVersionName, VersionName};
 
 use crate::consistency;
@@ -69,8 +72,7 @@ impl Volume {
     /// record. It does not expire.
     ///
     /// # Errors
-    /// A fork, for a record that its publishers signed and that is not in the log; as [`Volume::open`];
-    /// [`VolumeError::Place`] for a version of a log that the owners have ended.
+    /// A fork, for a record that its publishers signed and that is not in the log; as [`Volume::open`].
     pub async fn version(&self, version: u64) -> Result<Option<Snapshot>, VolumeError> {
         let current = self.snapshot();
         if current.record().version == version {
@@ -263,15 +265,39 @@ impl History {
         Ok(Some(offer))
     }
 
-    /// Proves that an earlier record is in the log of the head.
+    /// The frontier of a log that a policy has ended, as that policy names it, and its size.
+    async fn ended_log(
+        &self,
+        epoch: u64,
+        deadline: Instant,
+    ) -> Result<(Frontier, u64), VolumeError> {
+        let what = "the end of a log that the owners have ended";
+        let logs = self.logs().await?;
+        let log = logs.into_iter().find(|(log, _)| log.epoch == epoch);
+        let Some((log, _)) = log else {
+            let cause = format!("{} does not keep the policy that ended it", self.place());
+            return Err(VolumeError::unavailable(what, cause));
+        };
+        let names = Edge::names(log.size);
+        let tiles = consistency::fetch_tiles(self.replica(), epoch, names, deadline).await;
+        let tiles = tiles.map_err(|cause| VolumeError::unavailable(what, cause))?;
+        let frontier = tiles::frontier_of(&log, &tiles).map_err(|why| ReadError::Integrity {
+            place: self.place().to_owned(),
+            what: what.to_owned(),
+            why,
+        })?;
+        Ok((frontier, log.size))
+    }
+
+    /// Proves that an earlier record is in the log of the head, or in one that was ended before it.
     async fn place_of(&self, offer: &Offer, deadline: Instant) -> Result<(), VolumeError> {
         let (log, later) = self.log_of_head();
-        if offer.record.log.epoch != log.epoch {
-            let version = offer.record.version;
-            return Err(VolumeError::Place(format!(
-                "version {version} is in a log that the owners have ended; its place there is not proved"
-            )));
-        }
+        let epoch = offer.record.log.epoch;
+        // The newest record is the next leaf. A log that has ended gets no more.
+        let (later, stored) = match epoch == log.epoch {
+            true => (later.clone(), log.size.saturating_add(1)),
+            false => self.ended_log(epoch, deadline).await?,
+        };
         let refused = |why| VolumeError::Statement {
             place: self.place().to_owned(),
             why,
@@ -282,8 +308,7 @@ impl History {
             what: what.to_owned(),
             why,
         };
-        let stored = log.size.saturating_add(1);
-        let mut placed = Placed::begin(offer, log.epoch, later, stored).map_err(refused)?;
+        let mut placed = Placed::begin(offer, epoch, &later, stored).map_err(refused)?;
         loop {
             let mut prefix = placed.wants().clone();
             let tiles = consistency::fetch(self.replica(), &prefix, deadline).await;

@@ -137,6 +137,12 @@ pub struct PolicyInstall {
     /// The key file of a timestamp key or of one that signs the log's checkpoints, if the policy needs them (repeatable)
     #[arg(long, value_name = "FILE")]
     pub key: Vec<PathBuf>,
+    /// Use the timestamp that `bulla sign` signed into FILE on another machine (repeatable)
+    #[arg(long, value_name = "FILE")]
+    pub timestamp: Vec<PathBuf>,
+    /// Install nothing; write a request for that timestamp to FILE, for `bulla sign` on other machines
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "timestamp"])]
+    pub timestamp_out: Option<PathBuf>,
     /// Where the keys' passphrases come from.
     #[command(flatten)]
     pub passphrase: Passphrase,

@@ -58,7 +58,7 @@ pub struct KeyRefer {
     /// Do not ask for a signature now, to see that it works
     #[arg(long)]
     pub untried: bool,
-    /// The program that signs, and its arguments: it gets the message as its stdin, and prints the signature
+    /// After `--`, the program that signs and its arguments: it gets the message as its stdin, and prints the signature
     #[arg(last = true, value_name = "PROGRAM")]
     pub command: Vec<String>,
 }
@@ -117,6 +117,12 @@ pub struct Publish {
     /// Publish the version that `bulla sign` signed into FILE; repeat it for copies that different keys have signed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "valid", "name", "tag"])]
     pub install: Vec<PathBuf>,
+    /// With --install: use the timestamp that `bulla sign` signed into FILE on another machine (repeatable)
+    #[arg(long, value_name = "FILE", requires = "install")]
+    pub timestamp: Vec<PathBuf>,
+    /// With --install: change nothing; write a request for that timestamp to FILE, for `bulla sign` on other machines
+    #[arg(long, value_name = "FILE", requires = "install", conflicts_with_all = ["key", "timestamp"])]
+    pub timestamp_out: Option<PathBuf>,
     /// Who may sign what in a new volume.
     #[command(flatten)]
     pub roles: NewRoles,
@@ -234,12 +240,12 @@ pub(super) fn parse_end(text: &str) -> Result<PolicyEnd, String> {
 /// `bulla sign`.
 #[derive(Debug, Args)]
 pub struct Sign {
-    /// The file that `bulla publish --unsigned` or another `bulla sign` wrote
+    /// The file that `bulla publish --unsigned`, a command with --timestamp-out, or another `bulla sign` wrote
     pub record: PathBuf,
     /// The file to write the signed version to
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// The key file of a publisher, or of an owner of a new volume (setting `key`)
+    /// The key file of a publisher, of an owner of a new volume, or of a timestamp key (setting `key`)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Where the key's passphrase comes from.
@@ -277,6 +283,12 @@ pub struct Renew {
     /// The file to write for `bulla sign`
     #[arg(long, value_name = "RECORD", requires = "unsigned")]
     pub out: Option<PathBuf>,
+    /// Use the timestamp that `bulla sign` signed into FILE on another machine (repeatable)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["unsigned", "valid"])]
+    pub timestamp: Vec<PathBuf>,
+    /// Sign nothing; write a request for a timestamp of the newest version to FILE, for `bulla sign` on other machines
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "unsigned", "timestamp"])]
+    pub timestamp_out: Option<PathBuf>,
     /// Where the key's passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,

@@ -38,6 +38,7 @@ pub mod serve;
 mod share;
 mod sign;
 mod source;
+mod stamp;
 mod stat;
 mod status;
 mod upkeep;

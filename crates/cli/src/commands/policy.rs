@@ -14,7 +14,7 @@ use trust::text::{Noun, write};
 use trust::witness::log_verifier_key;
 
 use super::alterations::altered;
-use super::key;
+use super::{key, stamp};
 use crate::args::{Global, PolicyInstall, PolicyNew, PolicyShow, PolicySign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -216,8 +216,13 @@ pub fn install(
         valid: config.duration("valid")?,
         state_dir: config.path("state-dir"),
         cosigning: asking::cosigning(&args.asking, Some(&args.by_file), config)?,
+        timestamps: args.timestamp.clone(),
         ..PublishOptions::default()
     };
+    if let Some(out) = &args.timestamp_out {
+        let request = rotation::timestamp_request(files, repo, &options)?;
+        return stamp::requested(&request, out, output);
+    }
     let installed = rotation::install(files, repo, &key::borrowed(&keys), &options)?;
     let examined = &installed.examined;
     let until = installed.valid_until.map(units::time);

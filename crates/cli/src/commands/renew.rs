@@ -5,10 +5,11 @@ use std::path::Path;
 use publish::pipeline::PublishOptions;
 use publish::renewal::{self, What};
 use publish::signing;
+use publish::stamping;
 use serde_json::json;
 use trust::text::{Noun, write};
 
-use super::{key, upkeep};
+use super::{key, stamp, upkeep};
 use crate::args::{Global, Renew};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -25,6 +26,7 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         valid,
         state_dir: config.path("state-dir"),
         cosigning: asking::cosigning(&args.asking, None, config)?,
+        timestamps: args.timestamp.clone(),
         ..PublishOptions::default()
     };
     if args.unsigned && !args.asking.witness.is_empty() {
@@ -35,7 +37,15 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
     if let Some(out) = &args.out {
         return request(args, out, &options, output);
     }
-    let files = key::paths(&args.key, config)?;
+    if let Some(out) = &args.timestamp_out {
+        let request = stamping::request(&args.repo, &options)?;
+        return stamp::requested(&request, out, output);
+    }
+    let files = match args.timestamp.is_empty() {
+        true => key::paths(&args.key, config)?,
+        // They may be enough.
+        false => args.key.clone(),
+    };
     let keys = key::signers(&files, &args.passphrase, global, key::reach())?;
     let renewed = renewal::renew_with(&args.repo, &key::borrowed(&keys), &options)?;
     let what = match renewed.what {

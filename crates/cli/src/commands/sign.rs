@@ -6,6 +6,7 @@ use std::path::Path;
 use publish::pipeline::PublishOptions;
 use publish::progress::Published;
 use publish::signing::{self, Received};
+use publish::stamping;
 use serde_json::{Map, Value, json};
 use trust::key::PublicKey;
 use trust::policy::Roles;
@@ -13,7 +14,7 @@ use trust::request::Request;
 use trust::root::RootRecord;
 use trust::text::{Noun, write};
 
-use super::{key, upkeep};
+use super::{key, stamp, upkeep};
 use crate::args::{Global, Publish, Sign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -22,6 +23,9 @@ use crate::{asking, questions, roles, text, units};
 
 /// Shows the request, asks for confirmation, and signs it.
 pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
+    if stamping::is_one(&args.record)? {
+        return stamp::sign(args, global, config, output);
+    }
     let valid = match args.valid {
         Some(valid) => valid,
         None => config.duration("valid")?,
@@ -258,8 +262,13 @@ pub fn install(
         valid: config.duration("valid")?,
         state_dir: config.path("state-dir"),
         cosigning: asking::cosigning(&args.asking, Some(&args.by_file), config)?,
+        timestamps: args.timestamp.clone(),
         ..PublishOptions::default()
     };
+    if let Some(out) = &args.timestamp_out {
+        let request = signing::timestamp_request(&args.install, args.repository()?, &options)?;
+        return stamp::requested(&request, out, output);
+    }
     let keys = key::signers(&args.key, &args.passphrase, global, key::reach())?;
     let keys = key::borrowed(&keys);
     let installed = signing::install(&args.install, args.repository()?, &keys, &options)?;

@@ -379,3 +379,54 @@ fn readers_of_two_logs_get_evidence_that_anybody_checks() {
         .unwrap();
     assert_eq!(Ran::of(cat).ends(0).out, "for eve again\n");
 }
+
+#[test]
+fn version_of_a_log_that_the_owners_have_ended_is_read() {
+    let (home, volume) = published(3);
+    copy(&home.path("repo"), &home.path("good"));
+    // A thief of the key publishes version 4, and the owner takes readers back to version 3.
+    std::fs::write(home.path("tree/a"), "stolen\n").unwrap();
+    let stolen = ["publish", "tree", "repo", "--key", "key"];
+    let mut stolen = home.command(&stolen);
+    stolen.env("BULLA_STATE_DIR", home.path("thief"));
+    Ran::of(stolen.output().unwrap()).ends(0);
+    let new = ["policy", "new", "good", "--lower", "--out", "next"];
+    home.run(&new).ends(0);
+    let sign = ["--yes", "policy", "sign", "next", "--key", "key"];
+    home.run(&[&sign[..], &["--out", "signed", "--expect-drastic"]].concat())
+        .ends(0);
+    home.run(&["policy", "install", "signed", "good"]).ends(0);
+    for version in [4, 5] {
+        std::fs::write(home.path("tree/a"), format!("right {version}\n")).unwrap();
+        home.run(&["publish", "tree", "good", "--key", "key"])
+            .ends(0);
+    }
+    let source = home.source(&volume, "good");
+    for (version, text) in [
+        ("1", "hello\n"),
+        ("2", "version 2\n"),
+        ("3", "version 3\n"),
+        ("4", "right 4\n"),
+        ("5", "right 5\n"),
+    ] {
+        let cat = at(&home, &["cat", &source, "a"], version).ends(0);
+        assert_eq!(cat.out, text, "{version}");
+    }
+    // Tiles of another log, and none.
+    let tiles: Vec<_> = std::fs::read_dir(home.path("good/log/0/tiles"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert!(!tiles.is_empty());
+    for tile in &tiles {
+        let mut bytes = std::fs::read(tile).unwrap();
+        bytes[0] ^= 1;
+        std::fs::write(tile, bytes).unwrap();
+    }
+    at(&home, &["cat", &source, "a"], "2").ends(20);
+    for tile in &tiles {
+        std::fs::remove_file(tile).unwrap();
+    }
+    at(&home, &["cat", &source, "a"], "2").ends(30);
+    at(&home, &["cat", &source, "a"], "4").ends(0);
+}

@@ -124,9 +124,9 @@ fn nothing_is_published_by_a_program_that_does_not_sign() {
     }
     // A program that signs the version and not its second signature.
     token.does("[ -e once ] && exit 1; touch once; openssl pkeyutl -sign -rawin -inkey token.pem -in /dev/stdin");
-    home.run(&["--json", "publish", "tree", "other", "--key", "key"])
+    home.run(&["--json", "publish", "tree", "new", "--key", "key"])
         .ends(12);
-    assert!(!home.path("other").exists());
+    assert!(!home.path("new").exists());
 }
 
 #[test]

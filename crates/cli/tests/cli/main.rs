@@ -56,6 +56,7 @@ mod signals;
 mod sources;
 mod status;
 mod support;
+mod timestamps;
 mod two_mirrors;
 mod unheard;
 mod units;

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 
 use crate::error::Reject;
-use crate::history::{Frontier, node_hash};
+use crate::history::{Frontier, LogPoint, node_hash};
 
 /// Hashes in a full tile.
 pub const TILE_HASHES: usize = 256;
@@ -221,6 +221,22 @@ impl Edge {
             }
         }
         Frontier::of(self.size, subtrees)
+    }
+}
+
+/// The frontier of a log that was signed, from the tiles that [`Edge::names`] gives for its size.
+///
+/// # Errors
+/// [`Reject::BadHistory`] for tiles of another log, or none at all: their sender is at fault.
+pub fn frontier_of<T: AsRef<[u8]>>(log: &LogPoint, tiles: &[T]) -> Result<Frontier, Reject> {
+    let edge =
+        Edge::read(log.size, tiles).map_err(|_| Reject::BadHistory("not tiles of the log"))?;
+    let frontier = edge.frontier();
+    match frontier.root() == log.root {
+        true => Ok(frontier),
+        false => Err(Reject::BadHistory(
+            "tiles that are not those of the log which was signed",
+        )),
     }
 }
 

@@ -12,6 +12,7 @@
 //! So evidence of an attack comes before an outage: a head that is both old and expired is a rollback.
 
 use crate::error::Reject;
+use crate::history::prefix::Prefix;
 use crate::published::checkpoint;
 use crate::published::floor::Floor;
 use crate::published::head::Head;
@@ -54,6 +55,23 @@ impl Floor {
         check_witnesses(head, &offer)?;
         self.check_time(&mut offer, timestamp.as_ref(), terms)?;
         Ok(offer)
+    }
+
+    /// Whether a reader would believe this head now, were it confirmed by this timestamp. Gives the proof about the log
+    /// that is still needed. Cosignatures are not demanded: they may come later.
+    pub(crate) fn confirms(
+        &self,
+        head: &Head,
+        timestamp: &Timestamp,
+        terms: &Terms,
+        signatures: &mut Signatures,
+    ) -> Result<Option<Prefix>, Reject> {
+        let mut offer = self.signed_offer(head, terms, signatures)?;
+        self.check_refused(&offer.record_hash)?;
+        let proof = self.admit(&offer)?;
+        self.observe(&offer)?.check_forks(&offer.record_hash)?;
+        self.check_time(&mut offer, Some(timestamp), terms)?;
+        Ok(proof)
     }
 
     /// The head's record with its policies, if they are signed as they must be. Neither the floor nor the time is

@@ -20,6 +20,7 @@ pub mod split_view;
 mod standing;
 mod terms;
 pub mod timestamp;
+pub mod timestamp_request;
 pub mod verdict;
 pub mod version_name;
 pub mod witness;

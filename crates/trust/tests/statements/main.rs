@@ -21,6 +21,7 @@ mod request_attacks;
 mod rotation_attacks;
 mod sightings;
 mod signature_attacks;
+mod timestamp_requests;
 mod vector_files;
 mod vectors;
 mod verdict_attacks;
