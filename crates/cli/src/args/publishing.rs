@@ -17,11 +17,11 @@ use crate::units::parse_duration;
 pub enum KeyCommand {
     /// Create a key and write it into a new file
     New(KeyNew),
-    /// Write a file that refers to a key elsewhere: in a token with a program, or with the ssh-agent
+    /// Write a file that refers to a key in a token, or with the ssh-agent
     Refer(KeyRefer),
     /// Show the public key of a key file
     Show(KeyShow),
-    /// List key files: their public keys, and whether they have a passphrase or refer to a key elsewhere
+    /// List key files: their public keys, and whether they have a passphrase or are references
     List(KeyList),
 }
 
