@@ -1,4 +1,5 @@
-//! Arbitrary bytes as a witnessed checkpoint. They are never accepted for another log than the one they name.
+//! Arbitrary bytes as a witnessed checkpoint, and as what a witness is asked. They are never accepted for another log than the
+//! one they name, and have one spelling.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -9,13 +10,16 @@ use trust::checkpoint;
 use trust::head::Head;
 use trust::history::LogPoint;
 use trust::statement::VolumeId;
+use trust::witness::{Note, Submission};
 
 static HONEST: OnceLock<(VolumeId, Head, LogPoint)> = OnceLock::new();
 
 fuzz_target!(
     init: {
         let (_, head, _) = honest_head();
-        plant(head.checkpoint.map(|note| note.to_vec()));
+        let note = head.checkpoint.map(|note| note.to_vec());
+        let asked = note.clone().map(|note| [b"old 0\n\n".as_slice(), &note].concat());
+        plant(note.into_iter().chain(asked));
     },
     |data: &[u8]| {
         let (volume, _, log) = HONEST.get_or_init(honest_head);
@@ -23,6 +27,14 @@ fuzz_target!(
         if good {
             assert!(data.starts_with(checkpoint::text(*volume, log).as_bytes()));
             assert!(data.len() <= checkpoint::MAX_CHECKPOINT_BYTES);
+        }
+        if let Ok(note) = Note::decode(data) {
+            assert_eq!(note.encode().as_bytes(), data);
+        }
+        if let Ok(asked) = Submission::decode(data) {
+            assert_eq!(asked.encode().as_bytes(), data);
+            // Nobody has named the volume.
+            assert!(asked.admit(&[], Some(log)).is_err());
         }
         let other = LogPoint { size: log.size + 1, ..*log };
         assert!(checkpoint::verify(data, *volume, &other, &witnesses()).is_err());

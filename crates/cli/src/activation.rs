@@ -18,6 +18,7 @@ enum Role {
     Http,
     Metrics,
     Shared,
+    Witness,
 }
 
 /// The sockets that were passed to this process, by role.
@@ -31,6 +32,8 @@ pub struct Passed {
     pub metrics: Vec<TcpListener>,
     /// For the devices of shared volumes.
     pub shared: Vec<TcpListener>,
+    /// For logs that ask a witness.
+    pub witness: Vec<TcpListener>,
 }
 
 impl Passed {
@@ -71,6 +74,7 @@ impl Passed {
                 Role::Http => passed.http.push(socket),
                 Role::Metrics => passed.metrics.push(socket),
                 Role::Shared => passed.shared.push(socket),
+                Role::Witness => passed.witness.push(socket),
             }
         }
         Ok(passed)
@@ -120,12 +124,13 @@ fn role(name: &str) -> Outcome<Role> {
         "http" => Ok(Role::Http),
         "metrics" => Ok(Role::Metrics),
         "shared" => Ok(Role::Shared),
+        "witness" => Ok(Role::Witness),
         // Names of sockets without a name of their own: empty, `unknown`, or the name of the unit.
         "bulla" | "unknown" | "" => Ok(Role::Bulla),
         unit if unit.ends_with(".socket") => Ok(Role::Bulla),
         other => {
             let what = format!("a socket has the name `{other}`, which bulla does not know");
-            let hint = "write FileDescriptorName=bulla, http, metrics or shared in the socket unit";
+            let hint = "write FileDescriptorName=bulla, http, metrics, shared or witness in the socket unit";
             Err(Failure::new(Kind::Config, what).with_hint(hint))
         }
     }
@@ -141,10 +146,11 @@ mod tests {
 
     #[test]
     fn names_of_sockets_give_their_roles() {
-        use Role::{Bulla, Http, Metrics, Shared};
+        use Role::{Bulla, Http, Metrics, Shared, Witness};
         let three = roles("3", "7", "http:bulla-serve.socket:metrics");
         assert_eq!(three, Some(vec![Http, Bulla, Metrics]));
         assert_eq!(roles("1", "7", "shared"), Some(vec![Shared]));
+        assert_eq!(roles("1", "7", "witness"), Some(vec![Witness]));
         assert_eq!(roles("2", "7", ""), Some(vec![Bulla, Bulla]));
         assert_eq!(roles("2", "7", "unknown:bulla"), Some(vec![Bulla, Bulla]));
     }

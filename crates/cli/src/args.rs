@@ -1,6 +1,7 @@
 //! The command line, as clap derives it. Names of commands and flags are a contract with scripts
 //! (docs/cli.md). The doc comments are the help texts and the manual.
 
+mod asking;
 mod forks;
 mod naming;
 mod places;
@@ -11,6 +12,7 @@ mod publishing;
 mod reading;
 mod shared_files;
 mod sharing;
+mod witnessing;
 
 use std::path::PathBuf;
 
@@ -19,6 +21,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::logging::LogFormat;
 use crate::output::Color;
 
+pub use asking::*;
 pub use forks::*;
 pub use naming::*;
 pub use places::*;
@@ -29,6 +32,7 @@ pub use publishing::*;
 pub use reading::*;
 pub use shared_files::*;
 pub use sharing::*;
+pub use witnessing::*;
 
 /// File systems on storage that nobody has to trust.
 ///
@@ -99,6 +103,9 @@ pub enum Command {
     /// Show and settle forks: signed statements that contradict each other
     #[command(subcommand)]
     Fork(ForkCommand),
+    /// Cosign the logs of volumes, so that nobody can show two histories
+    #[command(subcommand)]
+    Witness(WitnessCommand),
     /// Serve repositories over the network
     Serve(Serve),
     /// Create or update a replica of a volume
@@ -195,7 +202,9 @@ impl Command {
     /// Whether it goes on until somebody ends it. Then it writes a log.
     pub fn is_daemon(&self) -> bool {
         match self {
-            Command::Serve(_) | Command::Share(ShareCommand::Run(_)) => true,
+            Command::Serve(_)
+            | Command::Share(ShareCommand::Run(_))
+            | Command::Witness(WitnessCommand::Run(_)) => true,
             Command::Mount(args) => args.foreground,
             Command::Protect(ProtectCommand::Attach(args)) => args.foreground,
             _ => false,
@@ -219,6 +228,7 @@ impl Command {
             Command::Diff(_) => "diff",
             Command::Prove(_) => "prove",
             Command::Check(_) => "check",
+            Command::Witness(command) => command.name(),
             Command::Serve(_) => "serve",
             Command::Pull(_) => "pull",
             Command::Prune(_) => "prune",

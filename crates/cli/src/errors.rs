@@ -181,6 +181,15 @@ fn publish_kind(error: &PublishError) -> Kind {
         },
         PublishError::OtherTimestamp { .. } => Kind::OtherTimestamp,
         PublishError::NoSignature(_) => Kind::NoSignature,
+        PublishError::NoWitness { .. } => Kind::NoWitness,
+        PublishError::NoLogKey { .. } => Kind::NoLogKey,
+        PublishError::NotCosigned { contradicted, .. } => match contradicted {
+            true => Kind::TwoHistories,
+            false => Kind::NotCosigned,
+        },
+        PublishError::BadNote { .. } => Kind::BadNote,
+        PublishError::OtherNote { .. } => Kind::OtherNote,
+        PublishError::NoProof { .. } => Kind::NoLogProof,
         PublishError::BadProposal { why, .. } => match reject_kind(why) {
             Kind::Integrity | Kind::Malformed => Kind::BadProposal,
             kind => kind,

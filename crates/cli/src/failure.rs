@@ -111,6 +111,28 @@ kinds! {
     OtherTimestamp => Integrity, "the repository has got another version or policy since, or the file belongs to another one: write a new request with --timestamp-out FILE, and have it signed";
     /// A key that lies elsewhere did not sign.
     NoSignature => WrongKey, "nothing was signed. See that the token is plugged in, that its program runs, or that the agent has the key (`ssh-add -L`); `bulla key show FILE` shows how the key of a file signs. Then run the same command again";
+    /// The policy demands cosignatures, and no witness was named.
+    NoWitness => Usage, "name the witnesses with --witness URL; those without a network cosign a file: --checkpoint-out FILE and --cosigned FILE of `bulla publish --install` and `bulla policy install`";
+    /// No key of the log is here.
+    NoLogKey => WrongKey, "name the file of a key that signs the log's checkpoints too: --key FILE. `bulla policy show REPO` lists the role `log`; where it is empty, a publisher's key signs them";
+    /// Too few witnesses have cosigned.
+    NotCosigned => Unavailable, "nothing is lost: run the same command again when more witnesses answer, and the log goes on. If a witness is gone for good, the owners replace it: `bulla policy new REPO --replace-key OLD=NEW --out FILE`";
+    /// A witness has cosigned another log.
+    TwoHistories => Fork, "two logs of this volume exist: the key is used on two machines, or the repository and the state directory of this machine were both set back, or the key is stolen. Nothing was shown. The witness keeps both checkpoints as evidence (`bulla witness list`)";
+    /// The file is not a checkpoint.
+    BadNote => Integrity, "the file was damaged or changed on its way; write it again with --checkpoint-out";
+    /// The checkpoint is of another version.
+    OtherNote => Integrity, "only files for this version count: write one with --checkpoint-out, and have it cosigned";
+    /// A checkpoint that the log's key did not sign.
+    NotTheLog => Integrity, "the key of --volume VOLUMEID=KEY has not signed this checkpoint: `bulla policy show REPO` lists the keys of the roles `log` and `publishers`";
+    /// The witness has seen more of this log.
+    WitnessSawMore => Rollback, "the witness has cosigned more of this volume's history than the file shows; write the file again from the newest repository";
+    /// No proof that the log continues what the witness cosigned.
+    NoConsistency => Integrity, "write the file again with --checkpoint-out, and --checkpoint-from with the size that `bulla witness list` shows. If it is refused again, the log was changed";
+    /// The repository lacks tiles or leaves of its log.
+    NoLogProof => Failed, "restore the files of log/ from a mirror. For a witness that has cosigned nothing of this volume, --checkpoint-from 0 needs no proof";
+    /// The memory of a witness cannot be used.
+    WitnessMemory => Failed, "a witness that forgets what it has cosigned must not go on: repair the file or its disk. If it is lost, make a new witness with a new key, and have the owners replace the old one";
     /// The file is not a valid proposal of a policy.
     BadProposal => Integrity, "the file was damaged or changed on its way; create it again with `bulla policy new REPO --out FILE`";
     /// The key of no owner.

@@ -11,6 +11,7 @@
 //! | [`report`], [`sockets`], [`metrics`] | the status report and metrics of a mount, and the sockets that serve them |
 //! | [`address`] | addresses to listen on |
 //! | [`activation`], [`notify`] | sockets from a service manager, and readiness notification |
+//! | [`asking`] | witnesses that a publisher asks for cosignatures |
 //! | [`changes`] | how two states of a volume differ, one path a line |
 //! | [`caching`] | the caches of reading commands, in memory and on disk |
 //! | [`output`] | stdout, stderr and JSON records |
@@ -31,6 +32,7 @@ use clap::error::ErrorKind;
 mod activation;
 mod address;
 mod args;
+mod asking;
 mod caching;
 mod changes;
 mod commands;

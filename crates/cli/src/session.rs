@@ -388,18 +388,18 @@ pub fn unless_interrupted<T: Send + 'static>(
 }
 
 /// The signals that end a program.
-struct Ending([Signal; 2]);
+pub struct Ending([Signal; 2]);
 
 impl Ending {
     /// Starts to listen. Must be called within a runtime.
-    fn listen() -> Outcome<Ending> {
+    pub fn listen() -> Outcome<Ending> {
         let on = |kind| signal(kind).map_err(|e| Failure::io("cannot listen for signals", &e));
         let interrupt = on(SignalKind::interrupt())?;
         Ok(Ending([interrupt, on(SignalKind::terminate())?]))
     }
 
     /// Waits for the next signal.
-    async fn comes(&mut self) {
+    pub async fn comes(&mut self) {
         let [interrupt, terminate] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => {}

@@ -22,9 +22,10 @@
 //! | `succession` | the number of the next version, and the head that publishes it |
 //! | [`renewal`], [`signing`] | a longer validity; versions signed on another machine |
 //! | [`rotation`] | the next policy: proposed, signed, installed |
-//! | `travelling` | files between machines |
+//! | [`travelling`] | files on their way between machines |
 //! | `closure` | whether a repository has all of a version |
 //! | `confirming`, [`stamping`] | timestamps; those by keys on other machines |
+//! | [`cosigning`] | cosignatures of witnesses |
 
 mod assemble;
 pub mod attributes;
@@ -34,6 +35,7 @@ mod changes;
 pub mod chunk;
 mod closure;
 mod confirming;
+pub mod cosigning;
 mod destination;
 pub mod exclude;
 mod gather;
@@ -51,7 +53,7 @@ pub mod stamping;
 mod statcache;
 mod succession;
 mod tar;
-mod travelling;
+pub mod travelling;
 mod walk;
 mod work;
 

@@ -4,6 +4,8 @@
 //! Two records of one version are a fork for every reader. So each command that signs does the following under
 //! one lock of this memory: it compares, signs, keeps the new head, and shows it in the repository. The lock is
 //! that of the volume's state (crate `state`).
+//!
+//! A head that witnesses are to cosign is kept as *pending* until it is shown: others have seen it, readers have not.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use trust::chain::Chain;
 use trust::floor::Floor;
 use trust::head::Head;
 use trust::history::LogPoint;
+use trust::policy::Roles;
 use trust::request::Request;
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
@@ -43,6 +46,8 @@ pub(crate) struct NextHead {
     pub leaves: Vec<(u64, u64, Bytes)>,
     /// The log with all of them.
     pub log: LogPoint,
+    /// The keys of the newest policy.
+    pub roles: Roles,
 }
 
 impl Memory {
@@ -63,11 +68,50 @@ impl Memory {
         Memory(None)
     }
 
-    /// The head that was signed last.
+    /// The head that was signed last, whether it was shown or is pending.
     pub(crate) fn last(&self) -> Result<Option<Vec<u8>>, PublishError> {
+        match self.pending()? {
+            Some(pending) => Ok(Some(pending)),
+            None => self.shown(),
+        }
+    }
+
+    /// The head that was signed last and was shown, or was about to be.
+    pub(crate) fn shown(&self) -> Result<Option<Vec<u8>>, PublishError> {
         match &self.0 {
             Some(state) => Ok(state.signed()?),
             None => Ok(None),
+        }
+    }
+
+    /// The head that witnesses have heard of, if it is newer than all that was shown.
+    pub(crate) fn pending(&self) -> Result<Option<Vec<u8>>, PublishError> {
+        let Some(state) = &self.0 else {
+            return Ok(None);
+        };
+        let (Some(pending), shown) = (state.pending()?, state.signed()?) else {
+            return Ok(None);
+        };
+        let is_newer = match &shown {
+            Some(shown) => version_of(&pending)? > version_of(shown)?,
+            None => true,
+        };
+        Ok(is_newer.then_some(pending))
+    }
+
+    /// Keeps a head before any witness hears of it.
+    pub(crate) fn keep_pending(&self, head: &[u8]) -> Result<(), PublishError> {
+        match &self.0 {
+            Some(state) => Ok(state.keep_pending(Some(head))?),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets the pending head: what is shown continues it, or the owners have taken readers back from it.
+    fn forget_pending(&self) -> Result<(), PublishError> {
+        match &self.0 {
+            Some(state) => Ok(state.keep_pending(None)?),
+            None => Ok(()),
         }
     }
 
@@ -128,6 +172,25 @@ impl Memory {
         }
     }
 
+    /// Makes all parts of a signed version durable but its head, and keeps the head as pending. After this, witnesses may hear of
+    /// it.
+    pub(crate) fn prepare(
+        &self,
+        writer: &mut Writer,
+        head: &NextHead,
+    ) -> Result<Committed, PublishError> {
+        for (epoch, index, leaf) in &head.leaves {
+            writer.put_log_leaf(*epoch, *index, leaf)?;
+            if let Some(state) = &self.0 {
+                state.keep_leaf(*epoch, *index, leaf)?;
+            }
+        }
+        writer.tile_log(&head.log);
+        let written = writer.checkpoint()?;
+        self.keep_pending(&head.head.encode()?)?;
+        Ok(written)
+    }
+
     /// Makes a signed version the repository's newest, in the order that survives a crash: policies and the log,
     /// this memory, the head.
     pub(crate) fn show(
@@ -145,6 +208,7 @@ impl Memory {
         }
         writer.tile_log(&head.log);
         self.keep(&bytes)?;
+        self.forget_pending()?;
         Ok(writer.commit(&bytes)?)
     }
 }
@@ -173,6 +237,14 @@ impl NextHead {
             record_until: examined.record.until(),
             waits_for_timestamp: false,
             leaves: request.leaves(&examined),
+            roles: examined.roles,
         })
     }
+}
+
+/// The version of a head that this machine signed.
+fn version_of(head: &[u8]) -> Result<u64, PublishError> {
+    let head = Head::decode(head)?;
+    let record: RootRecord = head.record.statement().read(head.volume()?)?;
+    Ok(record.version)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use state::Clock;
 use trust::version_name::VersionName;
 
+use crate::cosigning::Cosigning;
 use crate::exclude::Exclude;
 use crate::new_volume::NewVolume;
 
@@ -40,6 +41,8 @@ pub struct PublishOptions {
     pub version_name: Option<VersionName>,
     /// Who may sign what, if this publication makes a new volume. With `None`, the signing key has all roles.
     pub new_volume: Option<NewVolume>,
+    /// How the version gets the cosignatures of witnesses, if its policy demands them.
+    pub cosigning: Cosigning,
     /// Copies of a timestamp that keys on other machines have signed, for a version or a policy that is installed, or a
     /// renewal.
     pub timestamps: Vec<PathBuf>,
@@ -67,6 +70,7 @@ impl Default for PublishOptions {
             name: String::new(),
             version_name: None,
             new_volume: None,
+            cosigning: Cosigning::default(),
             timestamps: Vec::new(),
             readers: None,
             clock: Clock::system(),

@@ -24,6 +24,7 @@ use crate::attributes::Stamp;
 use crate::beginning::Beginning;
 use crate::blocks_out::{Cutter, Seen};
 use crate::changes::Comparison;
+use crate::cosigning::{Gathered, Gathering};
 use crate::destination::{Counting, Destination, Writing};
 use crate::gather::{Gatherer, State};
 use crate::memory::Memory;
@@ -32,7 +33,7 @@ use crate::progress::{Observer, Published, Silent};
 use crate::publish_error::PublishError;
 use crate::reading;
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
-use crate::succession::{Signing, Succession, check_validity};
+use crate::succession::{Signing, Succession, check_validity, only_installed};
 use crate::tar;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
@@ -232,10 +233,21 @@ pub(crate) fn conclude(
                 clock: &options.clock,
                 valid: options.valid,
                 memory: &memory,
+                cosigning: &options.cosigning,
                 repository,
             };
             let signed = succession.sign(tree.root, tree.totals, &signing);
-            let head = signed.map_err(|error| cut_off(error, options))?;
+            let mut head = signed.map_err(|error| cut_off(error, options))?;
+            let gathering = Gathering {
+                keys,
+                cosigning: &options.cosigning,
+                memory: &memory,
+                repository,
+            };
+            match gathering.gather(&mut writing.writer, &mut head)? {
+                Gathered::Enough(bytes) => writing.committed_bytes += bytes,
+                Gathered::Waits => return Err(only_installed()),
+            }
             published.version = head.version;
             published.record_hash = Some(head.record_hash);
             published.valid_until = head.valid_until;
@@ -329,7 +341,10 @@ pub(crate) fn succession(
         succession.check_described(new, path)?;
     }
     match by {
-        SignedBy::Keys(_) => succession.check_signers(&public)?,
+        SignedBy::Keys(_) => {
+            succession.check_signers(&public)?;
+            succession.check_cosigning(&public, &options.cosigning)?;
+        }
         SignedBy::Later => check_validity(succession.roles(), options.valid.as_secs())?,
     }
     succession.check_clock(options.clock.now())?;

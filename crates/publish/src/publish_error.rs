@@ -158,6 +158,58 @@ pub enum PublishError {
     /// A key did not sign: one that lies in a token, or with an agent.
     #[error(transparent)]
     NoSignature(#[from] NoSignature),
+    /// The policy demands cosignatures, and nobody is named who makes them.
+    #[error(
+        "version {version} needs the cosignatures of {needed} of its witnesses, and no witness is named"
+    )]
+    NoWitness {
+        /// The version.
+        version: u64,
+        /// How many must cosign.
+        needed: u8,
+    },
+    /// Witnesses cosign only what a key of the log has signed, and none is here.
+    #[error(
+        "version {version} needs cosignatures, and no key that signs the log's checkpoints is here"
+    )]
+    NoLogKey {
+        /// The version.
+        version: u64,
+    },
+    /// Too few witnesses have cosigned. The version is remembered, and is not shown.
+    #[error("too few witnesses have cosigned version {version}: nothing new is shown to readers")]
+    NotCosigned {
+        /// The version.
+        version: u64,
+        /// Whether a witness says that it has cosigned another log of the volume.
+        contradicted: bool,
+        /// The witnesses, and what they said.
+        #[source]
+        said: Said,
+    },
+    /// The file is not a checkpoint for witnesses.
+    #[error("{} is not a checkpoint for witnesses", path.display())]
+    BadNote {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        why: Reject,
+    },
+    /// The file is a checkpoint of another log, or of another version.
+    #[error("{} is a checkpoint of another version", path.display())]
+    OtherNote {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The repository cannot prove that its log continues the one of this size.
+    #[error("{} cannot prove that its log continues the first {from} entries", path.display())]
+    NoProof {
+        /// The repository.
+        path: PathBuf,
+        /// The size of the older log.
+        from: u64,
+    },
     /// The file is not a proposal of a policy, or breaks a rule.
     #[error("the proposal {} is refused", path.display())]
     BadProposal {
@@ -366,6 +418,42 @@ impl std::fmt::Display for Missing {
 }
 
 impl std::error::Error for Missing {}
+
+/// The witnesses that have not cosigned. Its sources are what each one said.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{missing}")]
+pub struct Said {
+    /// The witnesses of the policy.
+    pub missing: Missing,
+    /// What those said that were asked in vain.
+    #[source]
+    first: Option<Box<Heard>>,
+}
+
+/// Address and reason of a witness that was asked in vain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{said}")]
+struct Heard {
+    said: String,
+    #[source]
+    next: Option<Box<Heard>>,
+}
+
+impl Said {
+    /// `said` has address and reason of each witness.
+    pub(crate) fn new(missing: Missing, said: &[String]) -> Said {
+        let chain = |next, said: &String| {
+            Some(Box::new(Heard {
+                said: said.clone(),
+                next,
+            }))
+        };
+        Said {
+            missing,
+            first: said.iter().rev().fold(None, chain),
+        }
+    }
+}
 
 /// Why one file cannot be published.
 #[derive(Debug, thiserror::Error)]

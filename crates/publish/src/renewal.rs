@@ -20,12 +20,14 @@ use trust::signatures::Signatures;
 use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
 
+use crate::closure;
 use crate::confirming::{self, Confirming};
+use crate::cosigning::{Gathered, Gathering};
 use crate::memory::Memory;
 use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
 use crate::stamping;
-use crate::succession::{Signing, Succession, check_validity};
+use crate::succession::{Signing, Succession, check_validity, only_installed};
 
 /// What was renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,26 +89,19 @@ pub fn renew_with(
         });
     }
     let shown = Succession::follow(&statements, &opened)?;
-    let (shows, shown_hash) = (shown.version, shown.base_hash());
     let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
     let signing = Signing {
         keys,
         clock: &options.clock,
         valid: options.valid,
         memory: &memory,
+        cosigning: &options.cosigning,
         repository,
     };
-    let succession = beside_memory(shown, &memory, repository)?;
-    let roles = succession.roles();
+    let roles = shown.roles();
     let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
     if (public.iter()).all(|key| confirms_only(roles, key)) {
-        if succession.base_hash() != shown_hash {
-            return Err(PublishError::SetBack {
-                path: repository.to_owned(),
-                shows: shows.saturating_sub(1),
-                signed: succession.version.saturating_sub(1),
-            });
-        }
+        check_newest(&shown, &memory, repository)?;
         let gathered = stamping::gathered(options)?;
         return stamp(&mut writer, &statements, gathered.as_ref(), &signing);
     }
@@ -115,6 +110,7 @@ pub fn renew_with(
             "a signed timestamp confirms the version that is there, and a publisher's key makes another one",
         ));
     }
+    let succession = beside_memory(shown, &memory, &opened, repository)?;
     succession.check_signers(&public)?;
     let Some(previous) = succession.previous.clone() else {
         return Err(PublishError::NothingPublished {
@@ -122,7 +118,17 @@ pub fn renew_with(
         });
     };
     let volume = succession.volume;
-    let head = succession.sign(previous.root, previous.totals, &signing)?;
+    let mut head = succession.sign(previous.root, previous.totals, &signing)?;
+    let gathering = Gathering {
+        keys,
+        cosigning: &options.cosigning,
+        memory: &memory,
+        repository,
+    };
+    match gathering.gather(&mut writer, &mut head)? {
+        Gathered::Enough(_) => {}
+        Gathered::Waits => return Err(only_installed()),
+    }
     memory.show(&mut writer, &head)?;
     Ok(Renewed {
         volume,
@@ -152,7 +158,7 @@ pub fn propose(
     }
     let shown = Succession::follow(&statements, &opened)?;
     let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
-    let succession = beside_memory(shown, &memory, repository)?;
+    let succession = beside_memory(shown, &memory, &opened, repository)?;
     let now = options.clock.now();
     succession.check_clock(now)?;
     check_validity(succession.roles(), options.valid.as_secs())?;
@@ -167,12 +173,51 @@ fn confirms_only(roles: &Roles, key: &PublicKey) -> bool {
     roles.timestamps.keys().contains(key) && !roles.publishers.keys().contains(key)
 }
 
+/// Refuses to confirm an older version than the newest one that this machine has shown. One that waits for witnesses was not
+/// shown, and does not matter: until it is, the version before is current.
+fn check_newest(
+    shown: &Succession,
+    memory: &Memory,
+    repository: &Path,
+) -> Result<(), PublishError> {
+    let Some(signed) = memory.shown()? else {
+        return Ok(());
+    };
+    if shown.takes_back(&Head::decode(&signed)?)? {
+        return Ok(());
+    }
+    let Some(last) = Succession::of_whole(&signed, repository)? else {
+        return Ok(());
+    };
+    let (shows, signed) = (
+        shown.version.saturating_sub(1),
+        last.version.saturating_sub(1),
+    );
+    let path = repository.to_owned();
+    if last.volume != shown.volume || signed < shows {
+        return Ok(());
+    }
+    match signed == shows {
+        true if last.base_hash() == shown.base_hash() => Ok(()),
+        true => Err(PublishError::Forked {
+            path,
+            version: shows,
+        }),
+        false => Err(PublishError::SetBack {
+            path,
+            shows,
+            signed,
+        }),
+    }
+}
+
 /// Refuses to renew an older version than the one that this machine signed last: readers of the newer
 /// one would be taken back, or would see a fork. If the newer one has the same tree (because a renewal
-/// was interrupted), continues from it.
+/// was interrupted), continues from it, and also if it waits for witnesses and the repository has all of it.
 fn beside_memory(
     succession: Succession,
     memory: &Memory,
+    opened: &Repository,
     repository: &Path,
 ) -> Result<Succession, PublishError> {
     let Some(signed) = memory.last()? else {
@@ -187,6 +232,15 @@ fn beside_memory(
     }
     let root = |succession: &Succession| succession.previous.as_ref().map(|record| record.root);
     if root(&last) != root(&succession) {
+        if memory.pending()?.is_some()
+            && let (before, Some(next)) = (root(&succession), root(&last))
+            && closure::missing(opened, &last.hasher, before.as_ref(), &next)? == 0
+        {
+            let previous = last.previous;
+            let mut succession = succession.go_on_from(memory, repository)?;
+            succession.previous = previous;
+            return Ok(succession);
+        }
         return Err(PublishError::SetBack {
             path: repository.to_owned(),
             shows: succession.version.saturating_sub(1),

@@ -21,7 +21,9 @@ use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
 use trust::timestamp_request::TimestampRequest;
 
+use crate::closure;
 use crate::confirming::{self, Confirming};
+use crate::cosigning::{Gathered, Gathering};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
@@ -191,11 +193,16 @@ pub struct InstalledPolicy {
     pub valid_until: Option<u64>,
     /// Whether it had been installed before.
     pub again: bool,
+    /// Whether a file was written for witnesses to cosign, and nothing was installed yet.
+    pub waits_for_witnesses: bool,
 }
 
 /// Makes a signed policy the newest one of `repository`. `paths` are copies of one proposal, with signatures of several
-/// owners. `keys` confirm the newest version where the new policy demands a timestamp. Uses only validity (of the
-/// timestamp), clock and state directory of `options`.
+/// owners. `keys` confirm the newest version where the new policy demands a timestamp, and sign the log's checkpoint for
+/// witnesses. Uses only validity (of the timestamp), clock, state directory and witnesses of `options`.
+///
+/// A version that waits for witnesses becomes visible with the policy: otherwise witnesses that are gone could never be
+/// replaced, because those that are left have cosigned a log with that version in it.
 ///
 /// # Errors
 /// [`PublishError::PolicyNotSigned`]; [`PublishError::NoTimestamp`]; [`PublishError::PolicyNotNext`] if the repository
@@ -222,25 +229,100 @@ pub fn install(
         return Err(not_next(Reject::WrongVolume));
     }
     let mut signatures = Signatures::default();
-    let known = opened.floor(&shown.head, &mut signatures)?;
     if shown.hash == examined.hash {
+        let known = opened.floor(&shown.head, &mut signatures)?;
+        let until = judged(&known, &shown.head, options.clock.now());
         return Ok(InstalledPolicy {
-            valid_until: judged(&known, &shown.head, options.clock.now()),
-            examined,
             again: true,
+            ..InstalledPolicy::new(examined, until)
         });
     }
+    let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
+    let shown = match examined.policy.lower {
+        false => with_pending(shown, &memory, &opened)?,
+        true => shown,
+    };
+    let known = opened.floor(&shown.head, &mut signatures)?;
     let policy = &received.proposal.policy;
     let head = proposal::installed(&known, &shown.head, policy, &mut signatures);
     let mut head = head.map_err(not_next)?;
+    let record: RootRecord = head.record.statement().read(shown.volume)?;
     confirm(&mut head, &examined, keys, options)?;
-    let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
-    show(&memory, &mut writer, repository, &shown, &head, policy)?;
-    Ok(InstalledPolicy {
-        valid_until: judged(&known, &head, options.clock.now()),
-        examined,
-        again: false,
-    })
+    let forgetful = Memory::none();
+    let memory = match waits_for_others(&memory, &head, &record, repository)? {
+        // What this machine has signed and the repository does not show must not be forgotten.
+        true => &forgetful,
+        false => &memory,
+    };
+    let mut next = next_head(&shown, head, &record, policy, &examined)?;
+    if examined.policy.revoked.is_none()
+        && cosign(&mut writer, &mut next, keys, repository, options)? == Gathered::Waits
+    {
+        return Ok(InstalledPolicy {
+            waits_for_witnesses: true,
+            ..InstalledPolicy::new(examined, None)
+        });
+    }
+    memory.show(&mut writer, &next)?;
+    let until = judged(&known, &next.head, options.clock.now());
+    Ok(InstalledPolicy::new(examined, until))
+}
+
+impl InstalledPolicy {
+    fn new(examined: ExaminedProposal, valid_until: Option<u64>) -> InstalledPolicy {
+        InstalledPolicy {
+            examined,
+            valid_until,
+            again: false,
+            waits_for_witnesses: false,
+        }
+    }
+}
+
+/// Gives the head the cosignatures that the new policy demands. They are of a version that was signed before, so witnesses
+/// learn nothing that must be remembered.
+fn cosign(
+    writer: &mut Writer,
+    next: &mut NextHead,
+    keys: &[&dyn Signer],
+    repository: &Path,
+    options: &PublishOptions,
+) -> Result<Gathered, PublishError> {
+    let gathering = Gathering {
+        keys,
+        cosigning: &options.cosigning,
+        memory: &Memory::none(),
+        repository,
+    };
+    gathering.gather(writer, next)
+}
+
+/// The head with the version that waits for witnesses, if there is one and the repository has all of it; else the one that the
+/// repository shows.
+fn with_pending(
+    shown: Current,
+    memory: &Memory,
+    opened: &Repository,
+) -> Result<Current, PublishError> {
+    let Some(pending) = memory.pending()? else {
+        return Ok(shown);
+    };
+    let head = Head::decode(&pending)?;
+    let record =
+        |head: &Head| -> Result<RootRecord, Reject> { head.record.statement().read(shown.volume) };
+    let (before, after) = (record(&shown.head)?, record(&head)?);
+    let last = |head: &Head| head.policies.last().map(Signed::hash);
+    if after.version <= before.version || last(&head) != last(&shown.head) {
+        return Ok(shown);
+    }
+    let known = opened.floor(&head, &mut Signatures::default())?;
+    let hasher = known
+        .known_chain(&head, &mut Signatures::default())?
+        .hasher();
+    match closure::missing(opened, &hasher, Some(&before.root), &after.root)? {
+        0 => Ok(Current { head, ..shown }),
+        _ => Ok(shown),
+    }
 }
 
 /// The request of a timestamp for the newest version under the policy that [`install`] would make the newest one, for
@@ -255,6 +337,13 @@ pub fn timestamp_request(
 ) -> Result<TimestampRequest, PublishError> {
     let received = complete(paths)?;
     let (opened, shown) = (Repository::open(repository)?, current(repository)?);
+    let shown = match received.examined.policy.lower {
+        false => {
+            let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
+            with_pending(shown, &memory, &opened)?
+        }
+        true => shown,
+    };
     let mut signatures = Signatures::default();
     let known = opened.floor(&shown.head, &mut signatures)?;
     let policy = &received.proposal.policy;
@@ -331,46 +420,51 @@ fn judged(known: &Floor, head: &Head, now: u64) -> Option<u64> {
     judged.ok().map(|offer| offer.valid_until)
 }
 
-/// Commits the head with the new policy.
-fn show(
+/// Whether this machine has signed a later version which others have not signed yet. The policy does not wait for them.
+///
+/// # Errors
+/// [`PublishError::SetBack`] for a later version that is signed.
+fn waits_for_others(
     memory: &Memory,
-    writer: &mut Writer,
-    repository: &Path,
-    shown: &Current,
     head: &Head,
-    policy: &Signed,
-) -> Result<(), PublishError> {
-    let record: RootRecord = head.record.statement().read(shown.volume)?;
-    // What this machine has signed and the repository does not show must not be forgotten.
-    let forgetful = Memory::none();
-    let mut memory = memory;
+    record: &RootRecord,
+    repository: &Path,
+) -> Result<bool, PublishError> {
     let chain = Floor::trusting(head)?.chain(&mut Signatures::default())?;
     let is_later = chain.map(|chain| memory.is_later(&chain, record.version));
-    if is_later.transpose()? == Some(true) {
-        let last = memory.last()?.unwrap_or_default();
-        if let Some(whole) = Succession::of_whole(&last, repository)? {
-            return Err(PublishError::SetBack {
-                path: repository.to_owned(),
-                shows: record.version,
-                signed: whole.version.saturating_sub(1),
-            });
-        }
-        // Others have not signed that version yet. The policy does not wait for them.
-        memory = &forgetful;
+    if is_later.transpose()? != Some(true) {
+        return Ok(false);
     }
+    let last = memory.last()?.unwrap_or_default();
+    match Succession::of_whole(&last, repository)? {
+        Some(whole) => Err(PublishError::SetBack {
+            path: repository.to_owned(),
+            shows: record.version,
+            signed: whole.version.saturating_sub(1),
+        }),
+        None => Ok(true),
+    }
+}
+
+/// The head with the new policy, and what it adds to the log.
+fn next_head(
+    shown: &Current,
+    head: Head,
+    record: &RootRecord,
+    policy: &Signed,
+    examined: &ExaminedProposal,
+) -> Result<NextHead, PublishError> {
     let (log, _) = head.next_log(shown.volume)?;
-    let (epoch, size) = (log.epoch, log.size);
-    let index = size.saturating_sub(1);
-    let next = NextHead {
-        head: head.clone(),
+    let index = log.size.saturating_sub(1);
+    Ok(NextHead {
         version: record.version,
         record_hash: head.record.hash(),
         valid_until: record.until(),
         record_until: record.until(),
         waits_for_timestamp: false,
-        leaves: vec![(epoch, index, policy.to_bytes().into())],
+        leaves: vec![(log.epoch, index, policy.to_bytes().into())],
         log,
-    };
-    memory.show(writer, &next)?;
-    Ok(())
+        roles: examined.policy.roles.clone(),
+        head,
+    })
 }

@@ -25,6 +25,7 @@ use trust::timestamp_request::TimestampRequest;
 
 use crate::closure;
 use crate::confirming::{self, Confirming};
+use crate::cosigning::{self, Gathered, Gathering};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
@@ -288,16 +289,19 @@ pub struct Installed {
     pub valid_until: u64,
     /// Whether readers do not believe this new volume before its first timestamp.
     pub waits_for_timestamp: bool,
+    /// Whether a file was written for witnesses to cosign, and nothing was installed yet.
+    pub waits_for_witnesses: bool,
     /// Whether it had been installed before.
     pub again: bool,
 }
 
 /// Makes a signed request the newest version of `repository`. `paths` are copies of one request, with signatures of
 /// several keys. `keys` confirm the version where the policy demands a timestamp; a new volume may get its first
-/// timestamp later. Uses only validity (of the timestamp), clock, state directory and signed timestamps of `options`.
+/// timestamp later. They sign the log's checkpoint for witnesses, too. Uses only validity (of the timestamp), clock, state
+/// directory, signed timestamps and witnesses of `options`.
 ///
 /// # Errors
-/// [`PublishError::SignaturesMissing`], [`PublishError::NoTimestamp`];
+/// [`PublishError::SignaturesMissing`], [`PublishError::NoTimestamp`], [`PublishError::NotCosigned`];
 /// [`PublishError::BadRequest`] for bad signatures and for a validity that has ended;
 /// [`PublishError::NotNext`] if the repository shows another version than the one that it builds on;
 /// [`PublishError::Incomplete`] if a block is missing.
@@ -325,6 +329,7 @@ pub fn install(
             PublishError::Tree(why) => bad(why),
             other => other,
         })?;
+    let needs_witnesses = offer.chain.newest().roles().witnesses.needed() > 0;
     let mut installed = Installed {
         volume: examined.volume,
         version: offer.record.version,
@@ -332,6 +337,7 @@ pub fn install(
         valid_until: offer.valid_until,
         waits_for_timestamp: next.head.timestamp.is_none()
             && !offer.chain.newest().roles().timestamps.is_empty(),
+        waits_for_witnesses: false,
         again: false,
     };
     let mut writer = Writer::begin(&opened)?;
@@ -389,6 +395,21 @@ pub fn install(
         if last.record.hash() != offer.record_hash {
             check_follows(&request, &examined, &last, accept_skipped_versions)?;
         }
+    }
+    let gathering = Gathering {
+        keys,
+        cosigning: &options.cosigning,
+        memory: &memory,
+        repository,
+    };
+    if gathering.gather(&mut writer, &mut next)? == Gathered::Waits {
+        installed.waits_for_witnesses = true;
+        return Ok(installed);
+    }
+    if needs_witnesses && !installed.waits_for_timestamp {
+        // Only a head that a reader would accept is committed.
+        let now = options.clock.now();
+        installed.valid_until = judge(&known, &next.head, now).map_err(bad)?.valid_until;
     }
     memory.show(&mut writer, &next)?;
     Ok(installed)
@@ -467,17 +488,19 @@ fn shown_as(
     let record: RootRecord = head.record.statement().read(volume)?;
     let chain = known.known_chain(head, &mut Signatures::default())?;
     let policy = (chain.newest(), chain.newest_hash());
+    let roles = policy.0.roles();
+    let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
+    cosigning::check(roles, &public, &options.cosigning, record.version)?;
     let is_new = matches!(request.base, Base::Genesis(_));
-    let demanded = !policy.0.roles().timestamps.is_empty();
     let gathered = stamping::gathered(options)?;
-    if is_new && keys.is_empty() && gathered.is_none() && demanded {
-        let terms = Terms {
-            freshness: Freshness::Pinned {
-                version: record.version,
-                record_hash: head.record.hash(),
-            },
-            ..Terms::strict(now)
-        };
+    let terms = Terms {
+        freshness: Freshness::Pinned {
+            version: record.version,
+            record_hash: head.record.hash(),
+        },
+        ..Terms::strict(now)
+    };
+    if is_new && keys.is_empty() && gathered.is_none() && !roles.timestamps.is_empty() {
         let mut offer = known.judge(head, &terms, &mut Signatures::default())?;
         offer.valid_until = record.until();
         return Ok(offer);
@@ -488,7 +511,13 @@ fn shown_as(
         valid: options.valid,
         gathered: gathered.as_ref(),
     };
-    confirming::confirm(head, volume, policy, &confirming)?;
+    let until = confirming::confirm(head, volume, policy, &confirming)?;
+    if roles.witnesses.needed() > 0 {
+        // Without its cosignatures, which come last. It is judged again with them.
+        let mut offer = known.judge(head, &terms, &mut Signatures::default())?;
+        offer.valid_until = record.until().min(until);
+        return Ok(offer);
+    }
     Ok(judge(known, head, now)?)
 }
 

@@ -127,9 +127,10 @@ pub fn sign(
     Ok((request, examined))
 }
 
-/// The newest head that this machine has confirmed, or signed with all others who must.
+/// The newest head that this machine has confirmed, or signed with all others who must. One that waits for witnesses was not
+/// shown, and does not count.
 fn last(memory: &Memory, volume: VolumeId, path: &Path) -> Result<Option<Head>, PublishError> {
-    let signed = memory.last()?;
+    let signed = memory.shown()?;
     let whole = match &signed {
         Some(signed) => Succession::of_whole(signed, path)?.is_some(),
         None => false,

@@ -26,9 +26,17 @@ use trust::version_name::VersionName;
 use trust::{Handle, Hasher, Reject};
 
 use crate::confirming::{self, Confirming};
+use crate::cosigning::{self, Cosigning};
 use crate::memory::{self, Memory, NextHead};
 use crate::new_volume::NewVolume;
 use crate::publish_error::{Missing, PublishError};
+
+/// The refusal of a checkpoint in a file where a version is signed.
+pub(crate) fn only_installed() -> PublishError {
+    PublishError::Impossible(
+        "a checkpoint is written to a file where a signed version or policy is installed, and nowhere else",
+    )
+}
 
 /// What the next version builds on.
 pub(crate) struct Succession {
@@ -64,6 +72,8 @@ pub(crate) struct Signing<'a> {
     pub valid: Duration,
     /// Locked until the new version is shown.
     pub memory: &'a Memory,
+    /// How the new version gets cosignatures.
+    pub cosigning: &'a Cosigning,
     /// For messages.
     pub repository: &'a Path,
 }
@@ -195,12 +205,14 @@ impl Succession {
             owners,
             publishers,
             timestamps,
+            log,
             ..
         } = &self.roles;
         let is_new = self.previous.is_none();
         let has_role = |key: &PublicKey| {
             publishers.keys().contains(key)
                 || timestamps.keys().contains(key)
+                || log.keys().contains(key)
                 || is_new && owners.keys().contains(key)
         };
         if !keys.iter().all(has_role) {
@@ -230,6 +242,21 @@ impl Succession {
             true => Ok(()),
             false => confirming::check_keys(&self.roles, keys, self.version),
         }
+    }
+
+    /// Whether the next version can be cosigned, before it is signed.
+    ///
+    /// # Errors
+    /// Those of [`cosigning::check`].
+    pub(crate) fn check_cosigning(
+        &self,
+        keys: &[PublicKey],
+        cosigning: &Cosigning,
+    ) -> Result<(), PublishError> {
+        if cosigning.checkpoint_out.is_some() {
+            return Err(only_installed());
+        }
+        cosigning::check(&self.roles, keys, cosigning, self.version)
     }
 
     fn too_few(&self, missing: Vec<Tally>) -> PublishError {
@@ -398,6 +425,7 @@ impl Succession {
         let next = self.go_on_from(signing.memory, signing.repository)?;
         let public: Vec<PublicKey> = signing.keys.iter().map(|key| key.public()).collect();
         next.check_signers(&public)?;
+        next.check_cosigning(&public, signing.cosigning)?;
         let start = signing.clock.now();
         next.check_clock(start)?;
         let duration = signing.valid.as_secs();

@@ -1,4 +1,5 @@
-//! Files that travel between machines: requests and proposals. Nobody trusts them.
+//! Files that travel between machines: requests, proposals, checkpoints. They appear whole or not at all, and are read within
+//! bounds.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -6,11 +7,28 @@ use std::path::Path;
 
 use crate::publish_error::PublishError;
 
-/// Bytes that say of which kind a file is.
+/// First bytes of a file of this program that say what it holds.
 const MAGIC_BYTES: usize = 8;
+/// The same of a checkpoint for witnesses, which is a text.
+const CHECKPOINT_BYTES: usize = 4;
 
-/// Writes a file that travels between machines. It appears whole or not at all. A file of another kind is not replaced.
-pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError> {
+/// Writes a file that travels between machines. It appears whole or not at all. It replaces only a file of its own kind.
+///
+/// # Errors
+/// [`PublishError::RequestFile`].
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError> {
+    write(path, bytes, MAGIC_BYTES)
+}
+
+/// The same for a checkpoint for witnesses.
+///
+/// # Errors
+/// [`PublishError::RequestFile`].
+pub fn write_checkpoint(path: &Path, text: &str) -> Result<u64, PublishError> {
+    write(path, text.as_bytes(), CHECKPOINT_BYTES)
+}
+
+fn write(path: &Path, bytes: &[u8], kind_bytes: usize) -> Result<u64, PublishError> {
     let failed = |source| PublishError::RequestFile {
         path: path.to_owned(),
         source,
@@ -21,7 +39,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError>
     let write = || -> std::io::Result<()> {
         // The directory may be on a stick that a stranger has used: a link in place of the file is removed,
         // not followed.
-        check_replaceable(path, bytes)?;
+        check_replaceable(path, bytes, kind_bytes)?;
         if fs::symlink_metadata(temporary).is_ok() {
             fs::remove_file(temporary)?;
         }
@@ -35,21 +53,24 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<u64, PublishError>
 }
 
 /// Refuses to replace a file of another kind, as the key that signs.
-fn check_replaceable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn check_replaceable(path: &Path, bytes: &[u8], kind_bytes: usize) -> std::io::Result<()> {
     let file = match File::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
     let mut begins = Vec::new();
-    file.take(MAGIC_BYTES as u64).read_to_end(&mut begins)?;
-    match begins.is_empty() || bytes.get(..MAGIC_BYTES) == Some(begins.as_slice()) {
+    file.take(kind_bytes as u64).read_to_end(&mut begins)?;
+    match begins.is_empty() || bytes.get(..kind_bytes) == Some(begins.as_slice()) {
         true => Ok(()),
         false => Err(ErrorKind::AlreadyExists.into()),
     }
 }
 
 /// Reads a file of at most `most_bytes`; of a longer one, one byte more, so that its decoder notices.
-pub(crate) fn read_file(path: &Path, most_bytes: usize) -> Result<Vec<u8>, PublishError> {
+///
+/// # Errors
+/// [`PublishError::RequestFile`].
+pub fn read_file(path: &Path, most_bytes: usize) -> Result<Vec<u8>, PublishError> {
     let failed = |source| PublishError::RequestFile {
         path: path.to_owned(),
         source,

@@ -9,9 +9,11 @@
 //! | [`net`] | listeners, connections, limits, deadlines, shutdown |
 //! | [`mirror`] | a mirror of published volumes, over the bulla protocol and HTTP |
 //! | [`shared`] | the server of a shared volume |
+//! | [`witness`] | the HTTP service of a witness of logs |
 //! | [`metrics`] | the page of metrics and its responder |
 
 pub mod metrics;
 pub mod mirror;
 pub mod net;
 pub mod shared;
+pub mod witness;

@@ -5,6 +5,7 @@
 //! | [`volume_state`] | the floor of one volume and the files beside it; every change under a lock, fsynced |
 //! | `evidence` | evidence of forks and rollbacks, within quotas |
 //! | [`journal`] | an append-only file whose records are fsynced at most a second later |
+//! | [`witness`] | what a witness of logs has cosigned, and evidence of what it refused |
 //! | [`keyfile`] | a secret key on disk, plain or under a passphrase |
 //! | [`elsewhere`] | keys that a program or an ssh-agent signs with |
 //! | [`slots`] | key slots of a protected device: ways to open its key |
@@ -31,6 +32,7 @@ pub mod private;
 pub mod slots;
 mod stretch;
 pub mod volume_state;
+pub mod witness;
 
 pub use clock::{Clock, ManualClock, SteadyClock};
 pub use error::StateError;

@@ -189,7 +189,9 @@ impl VolumeState {
         for directory in self.directory.ancestors().take(2) {
             private::tighten(directory)?;
         }
-        for name in ["floor", "signed", "adopted", "policy", EVIDENCE, LEAVES] {
+        for name in [
+            "floor", "signed", "pending", "adopted", "policy", EVIDENCE, LEAVES,
+        ] {
             private::tighten(&self.directory.join(name))?;
         }
         self.is_prepared.store(true, Ordering::Release);
@@ -324,6 +326,30 @@ impl LockedState {
     /// [`StateError`]; then the head must not be published.
     pub fn keep_signed(&self, head: &[u8]) -> Result<(), StateError> {
         self.replace("signed", head)
+    }
+
+    /// The head that this machine signed, and that witnesses may have heard of, before any reader could see it.
+    ///
+    /// # Errors
+    /// [`StateError`] when the file exists and is not readable.
+    pub fn pending(&self) -> Result<Option<Vec<u8>>, StateError> {
+        self.head("pending")
+    }
+
+    /// Keeps a head that witnesses are about to hear of, or forgets it.
+    ///
+    /// # Errors
+    /// [`StateError`]; then no witness must hear of it.
+    pub fn keep_pending(&self, head: Option<&[u8]>) -> Result<(), StateError> {
+        let path = self.directory.join("pending");
+        let Some(head) = head else {
+            return match fs::remove_file(&path) {
+                Ok(()) => private::sync_parent(&path),
+                Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+                Err(e) => Err(failed(&path, e)),
+            };
+        };
+        self.replace("pending", head)
     }
 
     /// The head that a timestamp key of this machine confirmed last for a repository elsewhere, if one ever did.

@@ -26,7 +26,7 @@
 //! | [`root`], [`version_name`], [`timestamp`] | which tree is current, and a fresh statement that it still is | SFSRO 3.1 |
 //! | [`head`] | the one mutable file of a replica | `trees.md`, *Head* |
 //! | [`floor`], [`forks`], [`judge`], [`offer`], [`verdict`] | what a reader has seen, and whether it believes a head | rules 2-6, *Floor* |
-//! | [`history`], [`checkpoint`] | the append-only log, and checkpoints signed by witnesses | RFC 6962, C2SP |
+//! | [`history`], [`checkpoint`], [`witness`] | the append-only log, checkpoints signed by witnesses, and what a witness checks | RFC 6962, C2SP |
 //! | [`tiles`], [`prefix`] | the log's inner hashes, and the proof that it only grew | C2SP, `docs/decisions/0015` |
 //! | [`evidence`] | what refused heads prove, for people | |
 //! | [`earlier`] | replaced records, read from the log and proved to be in it | |
@@ -60,7 +60,7 @@ pub mod volume_id;
 pub use history::{prefix, tiles};
 pub use published::{
     checkpoint, earlier, evidence, floor, forks, head, judge, offer, path_proof, proposal, request,
-    root, sighting, split_view, timestamp, timestamp_request, verdict, version_name,
+    root, sighting, split_view, timestamp, timestamp_request, verdict, version_name, witness,
 };
 pub use statement::{algorithm, chain, policy, roles, signatures, tally};
 pub use tree::{array, change, inode, map};

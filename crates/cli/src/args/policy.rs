@@ -8,6 +8,7 @@ use trust::key::PublicKey;
 use trust::statement::VolumeId;
 use trust::text::{Noun, read};
 
+use super::asking::{Asking, ByFile};
 use super::publishing::{Passphrase, parse_end, parse_expected};
 use crate::roles::{Expected, PolicyEnd, Role};
 use crate::units::parse_duration;
@@ -133,7 +134,7 @@ pub struct PolicyInstall {
     /// The signed file, or several copies that different owners have signed; then the repository
     #[arg(value_name = "FILE... REPO", required = true, num_args = 2..)]
     pub paths: Vec<PathBuf>,
-    /// The key file of a timestamp key, if the policy has such keys (repeatable)
+    /// The key file of a timestamp key or of one that signs the log's checkpoints, if the policy needs them (repeatable)
     #[arg(long, value_name = "FILE")]
     pub key: Vec<PathBuf>,
     /// Use the timestamp that `bulla sign` signed into FILE on another machine (repeatable)
@@ -145,6 +146,12 @@ pub struct PolicyInstall {
     /// Where the keys' passphrases come from.
     #[command(flatten)]
     pub passphrase: Passphrase,
+    /// Witnesses to ask.
+    #[command(flatten)]
+    pub asking: Asking,
+    /// The same by files.
+    #[command(flatten)]
+    pub by_file: ByFile,
 }
 
 fn key(text: &str) -> Result<PublicKey, String> {

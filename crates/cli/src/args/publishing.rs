@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use trust::key::PublicKey;
 use trust::version_name::VersionName;
 
+use super::asking::{Asking, ByFile};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::roles::{Expected, PolicyEnd};
 use crate::units::parse_duration;
@@ -16,11 +17,11 @@ use crate::units::parse_duration;
 pub enum KeyCommand {
     /// Create a key and write it into a new file
     New(KeyNew),
-    /// Write a file that refers to a key elsewhere: in a token with a program, or with the ssh-agent
+    /// Write a file that refers to a key in a token, or with the ssh-agent
     Refer(KeyRefer),
     /// Show the public key of a key file
     Show(KeyShow),
-    /// List key files: their public keys, and whether they have a passphrase or refer to a key elsewhere
+    /// List key files: their public keys, and whether they have a passphrase or are references
     List(KeyList),
 }
 
@@ -155,6 +156,12 @@ pub struct Publish {
     /// Write nothing; show the changes
     #[arg(long)]
     pub dry_run: bool,
+    /// Witnesses to ask.
+    #[command(flatten)]
+    pub asking: Asking,
+    /// The same by files, with --install.
+    #[command(flatten)]
+    pub by_file: ByFile,
 }
 
 impl Publish {
@@ -288,4 +295,7 @@ pub struct Renew {
     /// How long the version is valid from now on [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
+    /// Witnesses to ask.
+    #[command(flatten)]
+    pub asking: Asking,
 }

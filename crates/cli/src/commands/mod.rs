@@ -43,6 +43,7 @@ mod stat;
 mod status;
 mod upkeep;
 mod verify;
+mod witness;
 
 /// Runs a command.
 pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -67,6 +68,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Diff(args) => log::diff(args, config, output),
         Command::Prove(args) => prove::run(args, config, output),
         Command::Check(args) => check::run(args, config, output),
+        Command::Witness(command) => witness::run(command, global, config, output),
         Command::Serve(args) => serve::run(args, global, config, output),
         Command::Pull(args) => pull::run(args, config, output),
         Command::Prune(args) => prune::run(args, output),

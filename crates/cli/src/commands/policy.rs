@@ -11,6 +11,7 @@ use trust::key::PublicKey;
 use trust::policy::{NO_END, Policy, Revocation, Roles};
 use trust::proposal::{Decided, ExaminedProposal};
 use trust::text::{Noun, write};
+use trust::witness::log_verifier_key;
 
 use super::alterations::altered;
 use super::{key, stamp};
@@ -19,7 +20,7 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
 use crate::roles::{PolicyEnd, changes};
-use crate::{questions, roles, text, units};
+use crate::{asking, questions, roles, text, units};
 
 /// A policy that ends sooner than this after it is signed ends the volume, if the owners do not hurry.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -62,6 +63,13 @@ pub fn new(args: &PolicyNew, output: &mut Output) -> Outcome<Done> {
             "Nothing has changed yet. The owners run `bulla policy sign` on this file, then `bulla policy install` makes \
              it the newest policy.",
         );
+        let witnesses = &received.examined.policy.roles.witnesses;
+        if witnesses.needed() == 0 && !witnesses.is_empty() {
+            output.note(
+                "Witnesses are named, and no version needs their cosignatures: `--needed witnesses=K` says how many \
+                 must cosign.",
+            );
+        }
     }
     let mut fields = proposal_fields(&received.examined);
     text::put_name(&mut fields, "file", args.out.as_os_str().as_encoded_bytes());
@@ -207,6 +215,7 @@ pub fn install(
     let options = PublishOptions {
         valid: config.duration("valid")?,
         state_dir: config.path("state-dir"),
+        cosigning: asking::cosigning(&args.asking, Some(&args.by_file), config)?,
         timestamps: args.timestamp.clone(),
         ..PublishOptions::default()
     };
@@ -217,10 +226,15 @@ pub fn install(
     let installed = rotation::install(files, repo, &key::borrowed(&keys), &options)?;
     let examined = &installed.examined;
     let until = installed.valid_until.map(units::time);
-    if !output.json() {
+    let waits = installed.waits_for_witnesses;
+    if !output.json() && !waits {
         tell(examined, installed.again, until.as_deref(), repo, output)?;
     }
     let mut fields = proposal_fields(examined);
+    if let Some(out) = args.by_file.checkpoint_out.as_ref().filter(|_| waits) {
+        asking::written(out, "bulla policy install", &mut fields, output)?;
+    }
+    fields.insert("waits_for_witnesses".to_owned(), waits.into());
     fields.insert("again".to_owned(), installed.again.into());
     fields.insert("version_valid_until".to_owned(), until.into());
     Ok(Done::ok(fields))
@@ -280,6 +294,10 @@ fn current_fields(current: &Current) -> Map<String, Value> {
         "policy".to_owned(),
         write(Noun::Policy, &current.hash).into(),
     );
+    let keys = policy.roles().log_keys().keys().iter();
+    let keys = keys.map(|key| log_verifier_key(current.volume, policy.log_epoch(), key));
+    let keys: Vec<String> = keys.collect();
+    told.insert("checkpoint_keys".to_owned(), keys.into());
     told
 }
 

@@ -18,16 +18,17 @@ use super::{key, new_volume, sign, upkeep};
 use crate::args::{Global, Publish};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::{changes, session, text, units};
+use crate::{asking, changes, session, text, units};
 
 /// Publishes.
 pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
     if !args.install.is_empty() {
         return sign::install(args, global, config, output);
     }
+    check_asking(args)?;
     let files = match args.unsigned {
         true => Vec::new(),
         false => key::paths(&args.key, config)?,
@@ -63,6 +64,23 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     tell(&published, request.as_ref(), args, output)
 }
 
+/// Refuses flags for witnesses where none is asked.
+fn check_asking(args: &Publish) -> Outcome<()> {
+    let by_file = &args.by_file;
+    if by_file.checkpoint_out.is_some() || !by_file.cosigned.is_empty() {
+        let error = "--checkpoint-out and --cosigned go with --install";
+        let hint =
+            "make a request with --unsigned --out FILE, `bulla sign` it, and install it with both";
+        return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+    }
+    if args.unsigned && !args.asking.witness.is_empty() {
+        let error = "--witness does not go with --unsigned: no witness is asked before the version is signed";
+        let hint = "give --witness to `bulla publish --install`";
+        return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+    }
+    Ok(())
+}
+
 /// The directory tree, or the archive on stdin.
 fn input(args: &Publish) -> Outcome<Input<'_>> {
     let tree = args.tree()?;
@@ -90,6 +108,7 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
         state_dir: config.path("state-dir"),
         version_name: args.tag.clone(),
         name: args.name.clone().unwrap_or_else(|| name_of(&args.dir)),
+        cosigning: asking::cosigning(&args.asking, None, config)?,
         ..PublishOptions::default()
     })
 }

@@ -12,9 +12,9 @@ use trust::text::{Noun, write};
 use super::{key, stamp, upkeep};
 use crate::args::{Global, Renew};
 use crate::config::Config;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::{text, units};
+use crate::{asking, text, units};
 
 /// Renews.
 pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -25,9 +25,15 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
     let options = PublishOptions {
         valid,
         state_dir: config.path("state-dir"),
+        cosigning: asking::cosigning(&args.asking, None, config)?,
         timestamps: args.timestamp.clone(),
         ..PublishOptions::default()
     };
+    if args.unsigned && !args.asking.witness.is_empty() {
+        let error = "--witness does not go with --unsigned: no witness is asked before the version is signed";
+        let hint = "give --witness to `bulla publish --install`";
+        return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+    }
     if let Some(out) = &args.out {
         return request(args, out, &options, output);
     }

@@ -115,6 +115,11 @@ impl Places {
     /// Sockets of a service manager replace the flag and the setting of their kind.
     fn find(args: &Serve, config: &Config) -> Outcome<Places> {
         let passed = Passed::take()?;
+        if !passed.witness.is_empty() {
+            let error = "the service manager passed a socket `witness` to `bulla serve`";
+            let hint = "it is for `bulla witness run`: remove it from this service";
+            return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+        }
         let choose = |sockets: Vec<TcpListener>, flag: Option<&str>, name: &str, text: &str| {
             if sockets.is_empty() {
                 let text = Some(flag.unwrap_or(text)).filter(|text| !text.is_empty());

@@ -19,7 +19,7 @@ use crate::args::{Global, Publish, Sign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
-use crate::{questions, roles, text, units};
+use crate::{asking, questions, roles, text, units};
 
 /// Shows the request, asks for confirmation, and signs it.
 pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -261,6 +261,7 @@ pub fn install(
     let options = PublishOptions {
         valid: config.duration("valid")?,
         state_dir: config.path("state-dir"),
+        cosigning: asking::cosigning(&args.asking, Some(&args.by_file), config)?,
         timestamps: args.timestamp.clone(),
         ..PublishOptions::default()
     };
@@ -275,10 +276,10 @@ pub fn install(
     let record = write(Noun::Record, &installed.record_hash);
     let until = units::time(installed.valid_until);
     if !output.json() {
-        let word = if installed.again {
-            " (published already)"
-        } else {
-            ""
+        let word = match (installed.again, installed.waits_for_witnesses) {
+            (true, _) => " (published already)",
+            (false, true) => " (not published yet)",
+            (false, false) => "",
         };
         output.line(&format!("volume   {}", installed.volume))?;
         output.line(&format!("version  {}{word}", installed.version))?;
@@ -288,12 +289,19 @@ pub fn install(
             output.note(upkeep::CONFIRM_FIRST);
         }
     }
-    Ok(Done::ok(fields(json!({
+    let waits = installed.waits_for_witnesses;
+    let out = args.by_file.checkpoint_out.as_ref().filter(|_| waits);
+    let mut fields = fields(json!({
         "volume": installed.volume.to_string(),
         "version": installed.version,
         "record": record,
         "valid_until": until,
         "again": installed.again,
         "waits_for_timestamp": installed.waits_for_timestamp,
-    }))))
+        "waits_for_witnesses": waits,
+    }));
+    if let Some(out) = out {
+        asking::written(out, "bulla publish --install", &mut fields, output)?;
+    }
+    Ok(Done::ok(fields))
 }

@@ -235,6 +235,11 @@ fn the_command_lines_about_keys_over_the_years_run() {
 }
 
 #[test]
+fn the_command_lines_about_witnesses_run() {
+    run("docs/operations/witnesses.md", 11);
+}
+
+#[test]
 fn the_command_lines_about_forks_run() {
     run("docs/operations/forks.md", 3);
 }

@@ -63,3 +63,4 @@ mod unheard;
 mod units;
 mod versions;
 mod web;
+mod witnesses;

@@ -310,6 +310,70 @@ fn unit_of_an_orderer_serves_its_volumes() {
     put.ends(0);
 }
 
+/// The unit of a witness, with the socket that its `Requires=` names.
+#[test]
+fn unit_of_a_witness_cosigns() {
+    let home = Home::new();
+    let volume = home.published();
+    let _units = units(&home);
+    fs::create_dir_all(home.path("etc/keys")).unwrap();
+    fs::write(home.path("config.toml"), "").unwrap();
+    let new = [
+        "key",
+        "new",
+        "--out",
+        "etc/keys/witness.key",
+        "--no-passphrase",
+    ];
+    let witness = home.run(&new).ends(0).out;
+    let log = home.run(&["key", "show", "key"]).ends(0).out;
+    let options = format!("--name w --volume {volume}={}", log.trim());
+    let variables = HashMap::from([("WITNESS_OPTIONS", options)]);
+    let run = command_of(&home.path("units/bulla-witness.service"), &home, &variables);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    let passed = "LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=witness";
+    let script = format!("exec 3<&0 </dev/null; {passed} exec \"$0\" \"$@\"");
+    let mut parent = Command::new("sh");
+    parent.args(["-c", &script]).arg(run.get_program());
+    parent.args(run.get_args()).current_dir(home.path(""));
+    parent
+        .env("HOME", home.path(""))
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(socket)));
+    let mut service = parent.stdout(Stdio::null()).spawn().unwrap();
+    let add = format!("witnesses={}", witness.trim());
+    let propose = [
+        "policy",
+        "new",
+        "repo",
+        "--out",
+        "next",
+        "--needed",
+        "witnesses=1",
+    ];
+    home.run(&[&propose[..], &["--add", &add]].concat()).ends(0);
+    let expect = format!("--expect={add}");
+    let sign = [
+        "--yes", "policy", "sign", "next", "--key", "key", "--out", "next",
+    ];
+    home.run(&[&sign[..], &[&expect]].concat()).ends(0);
+    let install = [
+        "policy",
+        "install",
+        "next",
+        "repo",
+        "--key",
+        "key",
+        "--witness",
+        &url,
+    ];
+    let installed = home.run(&install);
+    service.kill().unwrap();
+    service.wait().unwrap();
+    installed.ends(0);
+    assert!(home.path("var/bulla-witness/cosigned").is_dir());
+}
+
 #[test]
 fn unit_of_a_device_waits_for_its_disks() {
     let home = Home::new();

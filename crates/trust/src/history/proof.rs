@@ -4,8 +4,10 @@
 //! The proof of a prefix is the consistency proof of RFC 6962 with its first node always written out. So it can show
 //! that a prefix has *another* root than somebody signed: the nodes lead to the log's root, which fixes all of them.
 
+use bytes::Bytes;
+
 use crate::error::Reject;
-use crate::history::tiles::{TILE_HASHES, fold};
+use crate::history::tiles::{TILE_HASHES, TileName, fold, subtree_root};
 use crate::history::{Frontier, LogPoint, climb, node_hash};
 
 /// Binary levels of a block of leaves.
@@ -32,6 +34,64 @@ pub fn prefix_root(size: u64, of: &LogPoint, proof: &[[u8; 32]]) -> Result<[u8; 
         return Err(bad);
     }
     Ok(prefix)
+}
+
+/// The consistency proof of RFC 6962, 2.1.2: that the log at `new` begins with its first `old` leaves. It is made of the
+/// log's tiles, and is `None` when one that it needs is missing or is not a part of that log.
+pub fn consistency(
+    old: u64,
+    new: &LogPoint,
+    tile: impl Fn(TileName) -> Option<Bytes>,
+) -> Option<Vec<[u8; 32]>> {
+    let subtree = |first, height| subtree_root(first, height, new.size, &tile);
+    let mut proof = prefix_proof(old, new.size, &subtree)?;
+    prefix_root(old, new, &proof).ok()?;
+    // A perfect old tree is its own first node. The proof does not repeat it.
+    if old.is_power_of_two() && !proof.is_empty() {
+        proof.remove(0);
+    }
+    Some(proof)
+}
+
+/// The proof for [`prefix_root`] of the first `prefix` of `size` leaves, from the roots of perfect subtrees: each is asked
+/// for by its first leaf and its height.
+fn prefix_proof(
+    prefix: u64,
+    size: u64,
+    subtree: &impl Fn(u64, u32) -> Option<[u8; 32]>,
+) -> Option<Vec<[u8; 32]>> {
+    if prefix == 0 || prefix >= size {
+        return (prefix <= size).then(Vec::new);
+    }
+    let (mut low, mut high) = (0, size);
+    let mut proof = Vec::new();
+    while high != prefix {
+        let middle = split(low, high)?;
+        if prefix <= middle {
+            proof.push(range(middle, high, subtree)?);
+            high = middle;
+        } else {
+            proof.push(range(low, middle, subtree)?);
+            low = middle;
+        }
+    }
+    proof.push(range(low, high, subtree)?);
+    proof.reverse();
+    Some(proof)
+}
+
+/// The root over the leaves from `low` up to `high`, as [`prefix_proof`] asks for it.
+fn range(low: u64, high: u64, subtree: &impl Fn(u64, u32) -> Option<[u8; 32]>) -> Option<[u8; 32]> {
+    let mut subtrees = Vec::new();
+    let mut at = low;
+    while at < high {
+        let height = (high - at).ilog2();
+        subtrees.push(subtree(at, height)?);
+        at = at.checked_add(1u64.checked_shl(height)?)?;
+    }
+    let mut subtrees = subtrees.into_iter().rev();
+    let last = subtrees.next()?;
+    Some(subtrees.fold(last, |right, left| node_hash(&left, &right)))
 }
 
 /// Roots of all full blocks of 256 leaves, and the hashes of the leaves after them: 32 bytes for each 256 leaves.
@@ -136,24 +196,9 @@ impl Roots {
         size: u64,
         hashes: impl Fn(u64) -> Option<Vec<[u8; 32]>>,
     ) -> Option<Vec<[u8; 32]>> {
-        if prefix == 0 || prefix >= size {
-            return (prefix <= size).then(Vec::new);
-        }
-        let (mut low, mut high) = (0, size);
-        let mut proof = Vec::new();
-        while high != prefix {
-            let middle = split(low, high)?;
-            if prefix <= middle {
-                proof.push(self.range(middle, high, &hashes)?);
-                high = middle;
-            } else {
-                proof.push(self.range(low, middle, &hashes)?);
-                low = middle;
-            }
-        }
-        proof.push(self.range(low, high, &hashes)?);
-        proof.reverse();
-        Some(proof)
+        prefix_proof(prefix, size, &|first, height| {
+            self.subtree(first, height, &hashes)
+        })
     }
 
     /// The root over the leaves from `low` up to `high`, which begin at a multiple of a power of two that they do not
@@ -164,16 +209,9 @@ impl Roots {
         high: u64,
         hashes: &impl Fn(u64) -> Option<Vec<[u8; 32]>>,
     ) -> Option<[u8; 32]> {
-        let mut subtrees = Vec::new();
-        let mut at = low;
-        while at < high {
-            let height = (high - at).ilog2();
-            subtrees.push(self.subtree(at, height, hashes)?);
-            at = at.checked_add(1u64.checked_shl(height)?)?;
-        }
-        let mut subtrees = subtrees.into_iter().rev();
-        let last = subtrees.next()?;
-        Some(subtrees.fold(last, |right, left| node_hash(&left, &right)))
+        range(low, high, &|first, height| {
+            self.subtree(first, height, hashes)
+        })
     }
 
     /// The root of a perfect subtree.

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::Bytes;
+
 use crate::error::Reject;
 use crate::history::{Frontier, LogPoint, node_hash};
 
@@ -242,6 +244,25 @@ pub fn frontier_of<T: AsRef<[u8]>>(log: &LogPoint, tiles: &[T]) -> Result<Fronti
 fn nodes_at(level: u8, size: u64) -> u64 {
     let height = u32::from(level).saturating_mul(u32::from(TILE_HEIGHT));
     size.checked_shr(height).unwrap_or(0)
+}
+
+/// The root of the perfect subtree of 2^`height` leaves that begins with the leaf `first`, in a log of `size` leaves.
+/// `None` when the log has no such subtree, or the tile that has it is not given or too short.
+pub(crate) fn subtree_root(
+    first: u64,
+    height: u32,
+    size: u64,
+    tile: impl Fn(TileName) -> Option<Bytes>,
+) -> Option<[u8; 32]> {
+    let tile_height = u32::from(TILE_HEIGHT);
+    let level = (height / tile_height).min(u32::from(LEVELS).checked_sub(1)?);
+    let below = level.checked_mul(tile_height)?;
+    let node = first.checked_shr(below)?;
+    let hashes = tile(TileName::of(u8::try_from(level).ok()?, node, size)?)?;
+    let (hashes, _) = hashes.as_chunks::<32>();
+    let start = usize::try_from(node).ok()? % TILE_HASHES;
+    let count = 1usize.checked_shl(height.checked_sub(below)?)?;
+    hashes.get(start..start.checked_add(count)?).map(fold)
 }
 
 /// The root over a power of two of hashes.

@@ -31,7 +31,7 @@ pub const MAX_CHECKPOINT_BYTES: usize = 16 << 10;
 pub const MAX_SIGNATURE_LINES: usize = 100;
 
 /// Algorithm byte of a timestamped Ed25519 cosignature in key ids (C2SP signed-note).
-const COSIGNATURE_V1: u8 = 0x04;
+pub(crate) const COSIGNATURE_V1: u8 = 0x04;
 /// Key id, time and signature of a cosignature.
 const PAYLOAD_BYTES: usize = 4 + 8 + SIGNATURE_BYTES;
 
@@ -45,10 +45,20 @@ pub fn text(volume: VolumeId, log: &LogPoint) -> String {
 /// # Errors
 /// [`NoSignature`].
 pub fn note(volume: VolumeId, log: &LogPoint, key: &dyn Signer) -> Result<String, NoSignature> {
-    let (origin, text) = (origin(volume, log.epoch), text(volume, log));
+    let text = text(volume, log);
     let signature = signer::signature(key, text.as_bytes())?;
-    let line = signature_line(&origin, &key.public(), &signature);
+    let line = log_line(volume, log, &key.public(), &signature);
     Ok(format!("{text}\n{line}"))
+}
+
+/// The line of the log's own signature, which `key` made over [`text`].
+pub fn log_line(
+    volume: VolumeId,
+    log: &LogPoint,
+    key: &PublicKey,
+    signature: &[u8; SIGNATURE_BYTES],
+) -> String {
+    signature_line(&origin(volume, log.epoch), key, signature)
 }
 
 /// What a witness signs, at a time in unix seconds (C2SP tlog-cosignature, cosignature/v1).
@@ -85,6 +95,51 @@ pub fn verify(
         return Err(witnesses.too_few("too few witnesses cosigned the checkpoint"));
     }
     Ok(())
+}
+
+/// A cosignature that is good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoodCosignature {
+    /// The key that made it.
+    pub witness: PublicKey,
+    /// The name that the witness gives itself.
+    pub name: String,
+    /// When it was made, by the witness's clock, unix seconds.
+    pub time: u64,
+    /// The line, with its end.
+    pub line: String,
+}
+
+/// The good cosignatures among `lines`, one of each witness. All other lines are passed over: a witness and a file may hold
+/// anything.
+pub fn cosignatures(
+    lines: &[u8],
+    volume: VolumeId,
+    log: &LogPoint,
+    witnesses: &Threshold,
+) -> Vec<GoodCosignature> {
+    let text = text(volume, log);
+    let Ok(lines) = std::str::from_utf8(lines) else {
+        return Vec::new();
+    };
+    let good = |signed: Cosignature<'_>| {
+        let Cosignature {
+            name,
+            payload,
+            witness,
+        } = signed;
+        let time = payload.get(4..).and_then(|rest| rest.first_chunk::<8>());
+        GoodCosignature {
+            witness: *witness,
+            name: name.to_owned(),
+            time: time.map_or(0, |time| u64::from_be_bytes(*time)),
+            line: format!("{SIGNATURE_PREFIX}{name} {}\n", base64(&payload)),
+        }
+    };
+    signed_lines(lines, &text, witnesses)
+        .into_iter()
+        .map(good)
+        .collect()
 }
 
 /// The checkpoint with one line of each witness that cosigned it, without all other lines.
@@ -135,16 +190,22 @@ fn cosigned<'a>(
     else {
         return Err(Reject::NotSigned("the checkpoint is of another log"));
     };
+    let signed = signed_lines(lines, &expected, witnesses);
+    Ok((expected, signed))
+}
+
+/// The cosignatures of a text among the first lines, one of each witness.
+fn signed_lines<'a>(lines: &'a str, text: &str, witnesses: &'a Threshold) -> Vec<Cosignature<'a>> {
     let mut signed: Vec<Cosignature<'_>> = Vec::new();
     // A line ends with a newline alone (C2SP signed-note).
     for line in lines.split('\n').take(MAX_SIGNATURE_LINES) {
-        if let Some(found) = cosignature(line, &expected, witnesses)
+        if let Some(found) = cosignature(line, text, witnesses)
             && !signed.iter().any(|before| before.witness == found.witness)
         {
             signed.push(found);
         }
     }
-    Ok((expected, signed))
+    signed
 }
 
 /// The signature line of a witness.

@@ -23,3 +23,4 @@ pub mod timestamp;
 pub mod timestamp_request;
 pub mod verdict;
 pub mod version_name;
+pub mod witness;

@@ -25,4 +25,5 @@ mod timestamp_requests;
 mod vector_files;
 mod vectors;
 mod verdict_attacks;
+mod witnesses;
 mod world;

@@ -20,6 +20,7 @@
 //! | `index`, `run` | head, tables and pages of the index |
 //! | `read` | handles to records |
 //! | `shared` | ranges that wait for a request, and share it |
+//! | [`witness`] | requests for cosignatures |
 
 mod address;
 pub mod answer;
@@ -33,6 +34,7 @@ mod run;
 mod shared;
 mod tls;
 mod web;
+pub mod witness;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -517,7 +517,7 @@ impl From<reqwest::Error> for Failure {
 }
 
 /// The message of an error: the innermost cause, and what to do about a certificate.
-fn describe(error: &reqwest::Error) -> String {
+pub(super) fn describe(error: &reqwest::Error) -> String {
     let mut innermost: &dyn std::error::Error = error;
     let mut distrusted = false;
     while let Some(inner) = source(innermost) {
