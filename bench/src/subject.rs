@@ -174,6 +174,16 @@ impl Published {
         read
     }
 
+    /// The command that judges a proof of a path, with the state directory of a stranger below `home`.
+    pub fn check_command(&self, proof: &Path, home: &Path) -> Command {
+        let mut check = bulla(&self.binary, home);
+        check
+            .arg("check")
+            .arg(proof)
+            .args(["--volume", &self.volume]);
+        check
+    }
+
     /// Serves the repository at a free port of 127.0.0.1.
     pub fn serve(&self, field: &Field) -> Result<(Daemon, u16)> {
         let port = process::free_port()?;

@@ -123,7 +123,7 @@ const fn blocks(scale: Scale) -> usize {
 }
 
 /// The name of a row, as `1,000 names`.
-fn name_of(count: usize, what: &str) -> String {
+pub fn name_of(count: usize, what: &str) -> String {
     let digits = count.to_string();
     let mut name = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -15,6 +15,7 @@ mod growth;
 mod large;
 mod lookup;
 mod ordered;
+mod proofs;
 mod publish;
 mod pull;
 mod reading;
@@ -58,6 +59,7 @@ pub const ALL: &[Figure] = &[
     restarted::FIGURE,
     fork::FIGURE,
     whole::FIGURE,
+    proofs::FIGURE,
     device::BUILD,
     device::MAIL,
     device::FILES,
