@@ -54,8 +54,13 @@ mod tests {
 
     /// A job that writes its name into `trace` when it begins and when it ends.
     fn job(directory: &Path, name: &str, expected_s: u32, place: Place) -> Job {
+        job_that(directory, name, expected_s, place, "sleep 0.2")
+    }
+
+    /// The same; `does` is what it does between.
+    fn job_that(directory: &Path, name: &str, expected_s: u32, place: Place, does: &str) -> Job {
         let script = format!(
-            "echo +{name} >>trace; sleep 0.2; echo -{name} >>trace; \
+            "echo +{name} >>trace; {does}; echo -{name} >>trace; \
              echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured'"
         );
         Job {
@@ -112,26 +117,26 @@ mod tests {
         assert!(outcomes.iter().all(|outcome| outcome.failure().is_none()));
     }
 
+    /// Each job waits until another one has begun or ended: without that, it would not end.
     #[test]
     fn what_computes_runs_behind_those_alone_and_what_is_left_in_all_lanes() {
-        let jobs = [
-            ("first", 1, Together),
-            ("alone", 1, Alone),
-            ("long", 9, Behind),
-            ("a", 2, Behind),
-            ("b", 1, Behind),
-            ("c", 1, Behind),
+        let directory = tempfile::tempdir().unwrap();
+        let waiting = |name: &str, expected_s, place, event: &str| {
+            let does = format!("until grep -q -- '{event}' trace; do sleep 0.02; done");
+            job_that(directory.path(), name, expected_s, place, &does)
+        };
+        let jobs = vec![
+            waiting("first", 1, Together, "+first"),
+            waiting("alone", 1, Alone, "+long"),
+            waiting("long", 9, Behind, "-alone"),
+            waiting("a", 2, Behind, "+b"),
+            waiting("b", 1, Behind, "+a"),
         ];
-        let (trace, outcomes) = trace(&jobs, 2);
-        let at = |event: &str| trace.iter().position(|it| it == event).unwrap();
-        assert_eq!(trace[..2], ["+first", "-first"]);
-        assert!(
-            at("+long") < at("-alone") && at("+alone") < at("-long"),
-            "{trace:?}"
-        );
-        assert!(at("+a") < at("-b") && at("+b") < at("-a"), "{trace:?}");
-        assert_eq!(trace.len(), 12);
+        let outcomes = run(jobs, 2, |_| ());
         assert!(outcomes.iter().all(|outcome| outcome.failure().is_none()));
+        let trace = std::fs::read_to_string(directory.path().join("trace")).unwrap();
+        assert!(trace.starts_with("+first\n-first\n"), "{trace}");
+        assert_eq!(trace.lines().count(), 10);
     }
 
     #[test]

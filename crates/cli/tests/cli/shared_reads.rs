@@ -54,6 +54,20 @@ fn command_that_asks_before_the_new_rules_runs_again_by_itself() {
     assert!(begun.elapsed() < Duration::from_secs(25));
 }
 
+/// Stops a process. When this returns, none of its threads runs, also not inside a system call that takes a lock.
+fn stop(pid: u32) {
+    signal(pid, "STOP");
+    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+        // A thread that has ended meanwhile has no file.
+        stat.map_or(true, |stat| stat.contains(") T "))
+    };
+    wait_until("the process is stopped", || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        tasks.into_iter().all(is_stopped)
+    });
+}
+
 /// A process that has the engine in the old log when the command begins again, and goes over a moment later. It is this
 /// test. The command is stopped whenever both could take the home.
 #[test]
@@ -71,7 +85,7 @@ fn command_goes_over_before_it_runs_again() {
     accepted(&mut orderer, &rules);
     // The command has seen the rules, and has let the home go.
     let lock = locking.join().unwrap();
-    signal(early.child.id(), "STOP");
+    stop(early.child.id());
     drop(lock);
     let home = share::home::Home::find(&laptop.path(".local/state/bulla"), "notes");
     let home = home.unwrap().unwrap();
@@ -81,7 +95,7 @@ fn command_goes_over_before_it_runs_again() {
     let engine = runtime.block_on(engine).unwrap();
     signal(early.child.id(), "CONT");
     std::thread::sleep(ASKED);
-    signal(early.child.id(), "STOP");
+    stop(early.child.id());
     runtime.block_on(engine.close(until())).unwrap();
     laptop.run(&["share", "follow", "notes", &rules]).ends(0);
     signal(early.child.id(), "CONT");
