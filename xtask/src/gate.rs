@@ -22,8 +22,8 @@ const CI: Budgets = &[
     ("format", 5),
     ("house rules", 5),
     ("lints and building tests", 230),
-    ("running tests", 265),
-    ("mutations", 210),
+    ("running tests", 285),
+    ("mutations", 190),
     ("fuzz", 95),
     ("mounts", 5),
 ];
