@@ -54,13 +54,16 @@ fn command_that_asks_before_the_new_rules_runs_again_by_itself() {
     assert!(begun.elapsed() < Duration::from_secs(25));
 }
 
-/// Stops a process. When this returns, none of its threads runs, also not inside a system call that takes a lock.
+/// Stops a process, if it has not ended. When this returns, none of its threads runs, also not inside a system call that
+/// takes a lock.
 fn stop(pid: u32) {
     signal(pid, "STOP");
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
         // A thread that has ended meanwhile has no file.
-        stat.map_or(true, |stat| stat.contains(") T "))
+        stat.map_or(true, |stat| {
+            [") T ", ") Z "].iter().any(|state| stat.contains(state))
+        })
     };
     wait_until("the process is stopped", || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
