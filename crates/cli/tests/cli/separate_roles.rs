@@ -170,7 +170,7 @@ fn owners_and_publishers_sign_copies_on_machines_of_their_own() {
     let few = people.run(&publish).ends(12);
     assert!(few.out.contains(&q), "{}", few.out);
     let both = [&publish[..], &["--key", "q"]].concat();
-    // Found before the tree is read: nothing is stored for it.
+    // Nothing is stored for it.
     let before = files(&people.path("repo"));
     people.run(&both).ends(12);
     assert_eq!(files(&people.path("repo")), before);
