@@ -46,7 +46,7 @@ const PLACES_PER_READER: usize = 16;
 /// Places in a queue at most, whatever the number of readers.
 const MAX_PLACES: usize = 64;
 
-/// Who signs the new version.
+/// The keys that sign the new version: keys on this machine, or those of another machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SignedBy<'a> {
     /// These keys, now.

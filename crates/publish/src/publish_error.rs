@@ -105,7 +105,7 @@ pub enum PublishError {
     BadRequest {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The rule that the file breaks.
         #[source]
         why: Reject,
     },
@@ -192,7 +192,7 @@ pub enum PublishError {
     BadNote {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The rule that the file breaks.
         #[source]
         why: Reject,
     },
@@ -215,7 +215,7 @@ pub enum PublishError {
     BadProposal {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The rule that the file breaks.
         #[source]
         why: Reject,
     },
@@ -361,7 +361,7 @@ pub enum PublishError {
     BadHead {
         /// The repository.
         path: PathBuf,
-        /// What is wrong.
+        /// The rule that the file breaks.
         #[source]
         why: Reject,
     },

@@ -95,7 +95,7 @@ pub fn propose(
 pub struct ReceivedProposal {
     /// The file.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its decoded content.
     pub proposal: Proposal,
     /// The result of examining it.
     pub examined: ExaminedProposal,

@@ -65,7 +65,7 @@ pub fn read(path: &Path) -> Result<Received, PublishError> {
 pub struct Received {
     /// The file.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its decoded content.
     pub request: Request,
     /// The result of examining it.
     pub examined: Examined,

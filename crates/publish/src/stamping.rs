@@ -27,7 +27,7 @@ use crate::travelling::{read_file, write_file};
 pub struct ReceivedTimestamp {
     /// The file.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its decoded content.
     pub request: TimestampRequest,
     /// The result of examining it.
     pub examined: ExaminedTimestamp,
@@ -82,8 +82,8 @@ pub fn check_signer(received: &ReceivedTimestamp, key: &PublicKey) -> Result<(),
     }
 }
 
-/// Signs a request. What is confirmed is remembered before the signature is returned. Uses only clock and state
-/// directory of `options`, and whether skipped versions are accepted.
+/// Signs a request. This machine remembers the confirmed version before the signature is returned. Uses only the clock, the
+/// state directory and the acceptance of skipped versions of `options`.
 ///
 /// # Errors
 /// [`PublishError::NotNewest`] for an older version than the one that this machine confirmed or signed last, and for

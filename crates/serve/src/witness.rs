@@ -1,7 +1,7 @@
 //! The HTTP service of a witness of logs (C2SP `tlog-witness`): POST `add-checkpoint`, and nothing else.
 //!
-//! Anybody may connect, so connections, bodies and times are bounded, within the limits of [`crate::net`]. Who decides about a
-//! body is the caller's; that may wait for a disk, and runs on a thread for such work.
+//! Anybody may connect, so connections, bodies and times are bounded, within the limits of [`crate::net`]. The caller
+//! decides about a body. That may wait for a disk, so it runs on a thread for blocking work.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -33,7 +33,7 @@ impl WitnessCommand {
     }
 }
 
-/// Who a witness is, and what it follows.
+/// A witness's key and name, its memory, and the volumes that it follows.
 #[derive(Debug, Args)]
 pub struct Witness {
     /// The witness's key file. Use it for nothing else, and on one machine only
@@ -58,7 +58,7 @@ pub struct Witness {
 /// `bulla witness run`.
 #[derive(Debug, Args)]
 pub struct WitnessRun {
-    /// Who it is, and what it follows.
+    /// The witness.
     #[command(flatten)]
     pub witness: Witness,
     /// The address to listen on, by HTTP; a reverse proxy can add TLS [default: 127.0.0.1:28554]
@@ -74,7 +74,7 @@ pub struct WitnessSign {
     /// The file to write the cosigned checkpoint to; it may be the same
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Who it is, and what it follows.
+    /// The witness.
     #[command(flatten)]
     pub witness: Witness,
 }

@@ -200,7 +200,7 @@ fn content_fields(content: &Content) -> Map<String, Value> {
     }
 }
 
-/// Who signs, for people.
+/// The agent or the program that signs with the key, for people.
 fn by(reference: &Reference) -> String {
     let within = units::span(reference.within);
     match &reference.by {

@@ -43,7 +43,7 @@ fn proof_by_replaced_owners_is_refused_where_their_successors_are_known() {
     };
     let refused = check("reader", &[]).ends(22);
     assert!(refused.err.contains("another policy"), "{}", refused.err);
-    // Who knows nothing of the successors cannot tell.
+    // A machine that has not seen the successors accepts the proof.
     check("newcomer", &[]).ends(0);
 }
 

@@ -132,7 +132,7 @@ fn quorum_of_two_of_three_serves_readers_and_mirrors() {
     let (people, volume, mut witnesses) = begun();
     assert_eq!(people.read("old", &volume).ends(0).out, "one");
     people.write("two");
-    // Nobody was named who could cosign: nothing was signed either.
+    // No witness was named, so nothing was signed.
     let refused = publish(&people, &[]).ends(2);
     assert!(refused.err.contains("--witness URL"), "{}", refused.err);
     let [one, two, three] = [0, 1, 2].map(|at: usize| witnesses[at].url.clone());

@@ -24,7 +24,7 @@ const HEX: usize = SIGNATURE_BYTES * 2;
 /// How long a program that shall end may tidy up, for instance switch on the terminal's echo again.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Runs a program with the message as its stdin. What it prints is not verified.
+/// Runs a program with the message as its stdin. The caller verifies the signature that it prints.
 pub(super) fn sign(
     arguments: &[String],
     message: &[u8],
