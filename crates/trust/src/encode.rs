@@ -223,6 +223,73 @@ impl<'a> Decoder<'a> {
     }
 }
 
+/// The form of a file that travels between machines: what it is, the format and flags (none yet), the content, a checksum.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileForm {
+    /// Its first bytes.
+    pub magic: &'static [u8; 8],
+    /// The only format that this build reads.
+    pub format: u16,
+    /// What it is, for errors.
+    pub what: &'static str,
+    /// Largest file, bytes.
+    pub most_bytes: usize,
+}
+
+impl FileForm {
+    /// Begins a file; the content follows.
+    pub fn begin(&self) -> Encoder {
+        let mut e = Encoder::new();
+        // Incompatible flags: none in this format.
+        e.raw(self.magic).u16(self.format).u16(0);
+        e
+    }
+
+    /// The bytes of the file.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when they are too many.
+    pub fn finish(&self, content: Encoder) -> Result<Vec<u8>, Reject> {
+        let bytes = content.finish_with_checksum();
+        match bytes.len() > self.most_bytes {
+            true => Err(self.bad("too long")),
+            false => Ok(bytes),
+        }
+    }
+
+    /// The content of bytes that claim to be such a file. The caller finishes the decoder.
+    ///
+    /// # Errors
+    /// [`Reject::Unsupported`] for a later format, [`Reject::Malformed`] for another file and for damage.
+    pub fn open<'a>(&self, bytes: &'a [u8]) -> Result<Decoder<'a>, Reject> {
+        if bytes.len() > self.most_bytes {
+            return Err(self.bad("too long"));
+        }
+        let (body, intact) = split_checksum(bytes).ok_or_else(|| self.bad("truncated"))?;
+        let mut d = Decoder::new(body, self.what);
+        if d.raw(self.magic.len())? != self.magic {
+            return Err(d.bad("another kind of file"));
+        }
+        let (format, incompatible) = (d.u16()?, d.u16()?);
+        if format != self.format || incompatible != 0 {
+            return Err(Reject::Unsupported {
+                what: self.what,
+                why: format!("format {format}, flags {incompatible:#06x}"),
+            });
+        }
+        // The checksum detects damage on the way. Security comes from the signatures.
+        if !intact {
+            return Err(d.bad("damaged: the checksum does not match"));
+        }
+        Ok(d)
+    }
+
+    fn bad(&self, why: &'static str) -> Reject {
+        let what = self.what;
+        Reject::Malformed { what, why }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@
 //! [`Proposal::examine`] checks all that [`crate::statement::chain`] will check, but for the signatures that are still
 //! missing, and that the policy names the last version as its rules demand (design `trees.md`, rules 1 and 4).
 
-use crate::encode::{Decoder, Encoder, split_checksum};
+use crate::encode::FileForm;
 use crate::error::Reject;
 use crate::key::PublicKey;
 use crate::published::floor::Floor;
@@ -22,9 +22,13 @@ use crate::statement::{MAX_SIGNED_BYTES, Signed, VolumeId};
 /// Largest proposal, bytes.
 pub const MAX_PROPOSAL_BYTES: usize = MAX_HEAD_BYTES + MAX_SIGNED_BYTES + 64;
 
-const MAGIC: &[u8; 8] = b"bullapol";
-const FORMAT: u16 = 0;
 const WHAT: &str = "proposal of a policy";
+const FORM: FileForm = FileForm {
+    magic: b"bullapol",
+    format: 0,
+    what: WHAT,
+    most_bytes: MAX_PROPOSAL_BYTES,
+};
 /// The roles in tallies.
 const OLD_OWNERS: &str = "owners until now";
 const NEW_OWNERS: &str = "owners from now on";
@@ -118,16 +122,10 @@ impl Proposal {
     /// # Errors
     /// [`Reject::Malformed`] when they would be too many.
     pub fn encode(&self) -> Result<Vec<u8>, Reject> {
-        let mut e = Encoder::new();
-        e.raw(MAGIC).u16(FORMAT);
-        // Incompatible flags: none in this format.
-        e.u16(0).bytes(&self.base.encode()?);
+        let mut e = FORM.begin();
+        e.bytes(&self.base.encode()?);
         self.policy.encode(&mut e);
-        let bytes = e.finish_with_checksum();
-        if bytes.len() > MAX_PROPOSAL_BYTES {
-            return Err(bad("too long"));
-        }
-        Ok(bytes)
+        FORM.finish(e)
     }
 
     /// Takes bytes that claim to be a proposal.
@@ -136,25 +134,7 @@ impl Proposal {
     /// [`Reject::Unsupported`] for a later format, [`Reject::Malformed`] for anything but the one encoding of a
     /// proposal.
     pub fn decode(bytes: &[u8]) -> Result<Proposal, Reject> {
-        if bytes.len() > MAX_PROPOSAL_BYTES {
-            return Err(bad("too long"));
-        }
-        let (body, intact) = split_checksum(bytes).ok_or_else(|| bad("truncated"))?;
-        let mut d = Decoder::new(body, WHAT);
-        if d.raw(MAGIC.len())? != MAGIC {
-            return Err(d.bad("another kind of file"));
-        }
-        let (format, incompatible) = (d.u16()?, d.u16()?);
-        if format != FORMAT || incompatible != 0 {
-            return Err(Reject::Unsupported {
-                what: WHAT,
-                why: format!("format {format}, flags {incompatible:#06x}"),
-            });
-        }
-        // The checksum detects damage on the way. Security comes from the signatures.
-        if !intact {
-            return Err(d.bad("damaged: the checksum does not match"));
-        }
+        let mut d = FORM.open(bytes)?;
         let base = Box::new(Head::decode(d.bytes(MAX_HEAD_BYTES)?)?);
         let policy = Signed::decode(&mut d)?;
         d.finish()?;

@@ -12,7 +12,7 @@
 
 use bytes::Bytes;
 
-use crate::encode::{Decoder, Encoder, split_checksum};
+use crate::encode::FileForm;
 use crate::error::Reject;
 use crate::history::prefix;
 use crate::history::{Frontier, LogPoint};
@@ -31,9 +31,13 @@ use crate::statement::{MAX_SIGNED_BYTES, Signed, VolumeId};
 /// Largest request, bytes.
 pub const MAX_REQUEST_BYTES: usize = MAX_HEAD_BYTES + MAX_SIGNED_BYTES + 64;
 
-const MAGIC: &[u8; 8] = b"bullareq";
-const FORMAT: u16 = 0;
 const WHAT: &str = "signing request";
+const FORM: FileForm = FileForm {
+    magic: b"bullareq",
+    format: 0,
+    what: WHAT,
+    most_bytes: MAX_REQUEST_BYTES,
+};
 /// The roles in tallies.
 const OWNERS: &str = "owners";
 const PUBLISHERS: &str = "publishers";
@@ -85,10 +89,7 @@ impl Request {
     /// # Errors
     /// [`Reject::Malformed`] when they would be too many.
     pub fn encode(&self) -> Result<Vec<u8>, Reject> {
-        let mut e = Encoder::new();
-        e.raw(MAGIC).u16(FORMAT);
-        // Incompatible flags: none in this format.
-        e.u16(0);
+        let mut e = FORM.begin();
         match &self.base {
             Base::Genesis(genesis) => {
                 e.u8(0);
@@ -99,11 +100,7 @@ impl Request {
             }
         }
         self.record.encode(&mut e);
-        let bytes = e.finish_with_checksum();
-        if bytes.len() > MAX_REQUEST_BYTES {
-            return Err(bad("too long"));
-        }
-        Ok(bytes)
+        FORM.finish(e)
     }
 
     /// Takes bytes that claim to be a request.
@@ -112,25 +109,7 @@ impl Request {
     /// [`Reject::Unsupported`] for a later format, [`Reject::Malformed`] for anything but the one
     /// encoding of a request.
     pub fn decode(bytes: &[u8]) -> Result<Request, Reject> {
-        if bytes.len() > MAX_REQUEST_BYTES {
-            return Err(bad("too long"));
-        }
-        let (body, intact) = split_checksum(bytes).ok_or_else(|| bad("truncated"))?;
-        let mut d = Decoder::new(body, WHAT);
-        if d.raw(MAGIC.len())? != MAGIC {
-            return Err(d.bad("another kind of file"));
-        }
-        let (format, incompatible) = (d.u16()?, d.u16()?);
-        if format != FORMAT || incompatible != 0 {
-            return Err(Reject::Unsupported {
-                what: WHAT,
-                why: format!("format {format}, flags {incompatible:#06x}"),
-            });
-        }
-        // The checksum detects damage on the way. Security comes from the signatures.
-        if !intact {
-            return Err(d.bad("damaged: the checksum does not match"));
-        }
+        let mut d = FORM.open(bytes)?;
         let base = match d.u8()? {
             0 => Base::Genesis(Signed::decode(&mut d)?),
             1 => Base::Head(Box::new(Head::decode(d.bytes(MAX_HEAD_BYTES)?)?)),

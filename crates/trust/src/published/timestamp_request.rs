@@ -5,7 +5,7 @@
 //! reader does that has adopted what this signer confirmed last ([`TimestampRequest::follows`]): an older version, and
 //! another record of the same one, are not confirmed.
 
-use crate::encode::{Decoder, Encoder, split_checksum};
+use crate::encode::FileForm;
 use crate::error::Reject;
 use crate::key::PublicKey;
 use crate::published::floor::{Adopted, Floor};
@@ -24,9 +24,13 @@ use crate::statement::{MAX_SIGNED_BYTES, Signed, VolumeId};
 /// Largest request of a timestamp, bytes.
 pub const MAX_TIMESTAMP_REQUEST_BYTES: usize = MAX_HEAD_BYTES + MAX_SIGNED_BYTES + 64;
 
-const MAGIC: &[u8; 8] = b"bullatsr";
-const FORMAT: u16 = 0;
 const WHAT: &str = "request of a timestamp";
+const FORM: FileForm = FileForm {
+    magic: b"bullatsr",
+    format: 0,
+    what: WHAT,
+    most_bytes: MAX_TIMESTAMP_REQUEST_BYTES,
+};
 /// The role in tallies.
 const KEYS: &str = "timestamp keys";
 
@@ -93,21 +97,15 @@ impl TimestampRequest {
     /// # Errors
     /// [`Reject::Malformed`] when they would be too many.
     pub fn encode(&self) -> Result<Vec<u8>, Reject> {
-        let mut e = Encoder::new();
-        e.raw(MAGIC).u16(FORMAT);
-        // Incompatible flags: none in this format.
-        e.u16(0).bytes(&self.head.encode()?);
+        let mut e = FORM.begin();
+        e.bytes(&self.head.encode()?);
         self.timestamp.encode(&mut e);
-        let bytes = e.finish_with_checksum();
-        if bytes.len() > MAX_TIMESTAMP_REQUEST_BYTES {
-            return Err(bad("too long"));
-        }
-        Ok(bytes)
+        FORM.finish(e)
     }
 
     /// Whether these bytes claim to be a request of a timestamp, and not another file that is signed.
     pub fn is_claimed_by(bytes: &[u8]) -> bool {
-        bytes.starts_with(MAGIC)
+        bytes.starts_with(FORM.magic)
     }
 
     /// Takes bytes that claim to be a request of a timestamp.
@@ -115,25 +113,7 @@ impl TimestampRequest {
     /// # Errors
     /// [`Reject::Unsupported`] for a later format, [`Reject::Malformed`] for anything but the one encoding.
     pub fn decode(bytes: &[u8]) -> Result<TimestampRequest, Reject> {
-        if bytes.len() > MAX_TIMESTAMP_REQUEST_BYTES {
-            return Err(bad("too long"));
-        }
-        let (body, intact) = split_checksum(bytes).ok_or_else(|| bad("truncated"))?;
-        let mut d = Decoder::new(body, WHAT);
-        if d.raw(MAGIC.len())? != MAGIC {
-            return Err(d.bad("another kind of file"));
-        }
-        let (format, incompatible) = (d.u16()?, d.u16()?);
-        if format != FORMAT || incompatible != 0 {
-            return Err(Reject::Unsupported {
-                what: WHAT,
-                why: format!("format {format}, flags {incompatible:#06x}"),
-            });
-        }
-        // The checksum detects damage on the way. Security comes from the signatures.
-        if !intact {
-            return Err(d.bad("damaged: the checksum does not match"));
-        }
+        let mut d = FORM.open(bytes)?;
         let head = Box::new(Head::decode(d.bytes(MAX_HEAD_BYTES)?)?);
         let timestamp = Signed::decode(&mut d)?;
         d.finish()?;
