@@ -2,7 +2,8 @@
 //!
 //! Running processes are asked through their processor clock (`clock_getcpuclockid(3)`), ended children
 //! through `getrusage(2)`. Both are exact to the microsecond and include threads that have ended; the
-//! ticks of `/proc/PID/stat` are 10 ms, too coarse to compare two builds. Only the ended children of
+//! clock of a thread that just runs is as of its last tick or switch, some milliseconds ago. The ticks of
+//! `/proc/PID/stat` are 10 ms, too coarse to compare two builds. Only the ended children of
 //! another process are counted in ticks. A server is the tree of its processes and all of its process
 //! group: the ssh that sshfs starts is adopted by init, and stays in the group.
 
@@ -221,10 +222,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("sleep");
         let log = dir.path().join("log");
-        let daemon = crate::process::Daemon::start("sleep", command.arg("1000"), &log).unwrap();
-        // Starting takes less than a tick of 10 ms, so the ticks would show 0.
-        let exact_s = process_s(daemon.pid()).unwrap();
-        assert!(exact_s > 0.0, "{exact_s}");
+        let mut daemon = crate::process::Daemon::start("sleep", command.arg("1000"), &log).unwrap();
+        // Starting takes less than a tick of 10 ms, so the ticks would show 0. The clock shows it once the process sleeps.
+        let pid = daemon.pid();
+        let worked = || process_s(pid).is_some_and(|s| s > 0.0);
+        daemon.wait_until("worked", worked).unwrap();
         assert!(process_s(u32::MAX).is_none());
     }
 
