@@ -169,6 +169,7 @@ fn publish_kind(error: &PublishError) -> Kind {
         PublishError::PolicyOver { .. } => Kind::PolicyOver,
         PublishError::RecordOver { .. } => Kind::RecordOver,
         PublishError::BadRequest { why, .. } => match reject_kind(why) {
+            Kind::NotYetValid => Kind::EarlyRequest,
             Kind::Integrity | Kind::Malformed => Kind::BadRequest,
             kind => kind,
         },
@@ -224,6 +225,7 @@ fn publish_kind(error: &PublishError) -> Kind {
         },
         PublishError::Incomplete { .. } => Kind::Incomplete,
         PublishError::State(error) => state_kind(error),
+        PublishError::Memory(_) => Kind::SignerMemory,
         PublishError::Locked { .. } => Kind::Locked,
         PublishError::ClockBehind { .. } => Kind::Clock,
         PublishError::BadHead { why, .. } => match reject_kind(why) {

@@ -88,11 +88,15 @@ kinds! {
     /// The repository is inside the tree to publish.
     RepositoryInside => Usage, "put the repository outside of the tree, or leave it out with --exclude";
     /// The clock of this machine is wrong.
-    Clock => Failed, "set this machine's clock (`timedatectl` shows it), then publish again";
+    Clock => Failed, "set this machine's clock (`timedatectl` shows it), then publish again. If it is right, the last version was signed with a clock that was ahead, and no reader with a right clock believes it: go on with --accept-clock";
+    /// A version to be installed begins in the future.
+    EarlyRequest => Failed, "the file was made with a clock that was ahead, or this machine's is behind (`timedatectl` shows it). If this one is right, make the request again. A version that is signed already is installed with --accept-clock, and another one, signed with --accept-clock, must follow it before readers believe anything new";
+    /// The memory of a machine that signs is damaged.
+    SignerMemory => Integrity, "nothing was signed. Restore the volume's directory in the state directory (setting `state-dir`) from a backup. If there is none, move it away and compare what readers have (`bulla log SOURCE --seen`) with what the repository shows before you sign again";
     /// A new volume without the key of its publisher.
     NoPublisher => Usage, "name the key that will sign it with --publisher KEY1...; `bulla key show FILE` prints it on the machine that has the key";
     /// The repository is older than what this machine has signed.
-    SetBack => Failed, "the repository was restored from a backup or rolled back; `bulla publish` the tree again: the new version gets a higher number than the signed ones";
+    SetBack => Failed, "a version that was signed here is not installed yet (`bulla publish --install FILE REPO`), or the repository was restored from a backup or rolled back: then `bulla publish` the tree again, and the new version gets a higher number than the signed ones";
     /// The record has expired, so a timestamp cannot extend it.
     RecordOver => Expired, "the publisher's own key must make a new version: `bulla renew REPO --key FILE`, or publish again";
     /// The file is not a valid signing request.
@@ -315,6 +319,8 @@ kinds! {
     SeenEpochs => Unavailable, "the reader with the older log reads the volume once more, and then compare again";
     /// Two readers were shown two histories.
     SplitView => Fork, "the volume's keys signed two histories, so rely on nothing new in this volume. Give the file of evidence to the publisher and to the other readers (`bulla check FILE` verifies it anywhere), and ask over a channel that does not depend on these keys";
+    /// One of two histories is signed by keys that the owners have removed.
+    SplitByRemoved => Fork, "the owners have changed the publishers since one of the two was signed: whoever has a removed key can make another history, and readers of the later policy do not believe it. The reader who was shown it should read the volume from another LOCATION and compare again. If the histories part before the keys were removed, tell the publisher (`bulla check FILE` shows both)";
     /// The file is no proof, or a changed one.
     NoProof => Integrity, "the file proves nothing: it was damaged or changed on its way, or it is no proof. Ask for it again (`bulla prove SOURCE PATH --out FILE` makes one)";
     /// The proof is about another path.

@@ -21,7 +21,7 @@ use trust::policy::Roles;
 use trust::request::Request;
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
-use trust::statement::VolumeId;
+use trust::statement::{Signed, VolumeId};
 
 use crate::publish_error::PublishError;
 
@@ -69,7 +69,7 @@ impl Memory {
     }
 
     /// The head that was signed last, whether it was shown or is pending.
-    pub(crate) fn last(&self) -> Result<Option<Vec<u8>>, PublishError> {
+    pub(crate) fn last(&self) -> Result<Option<Head>, PublishError> {
         match self.pending()? {
             Some(pending) => Ok(Some(pending)),
             None => self.shown(),
@@ -77,22 +77,22 @@ impl Memory {
     }
 
     /// The head that was signed last and was shown, or was about to be.
-    pub(crate) fn shown(&self) -> Result<Option<Vec<u8>>, PublishError> {
+    pub(crate) fn shown(&self) -> Result<Option<Head>, PublishError> {
         match &self.0 {
-            Some(state) => Ok(state.signed()?),
+            Some(state) => state.signed()?.map(decode).transpose(),
             None => Ok(None),
         }
     }
 
     /// The head that witnesses have heard of, if it is newer than all that was shown.
-    pub(crate) fn pending(&self) -> Result<Option<Vec<u8>>, PublishError> {
+    pub(crate) fn pending(&self) -> Result<Option<Head>, PublishError> {
         let Some(state) = &self.0 else {
             return Ok(None);
         };
-        let (Some(pending), shown) = (state.pending()?, state.signed()?) else {
+        let Some(pending) = state.pending()?.map(decode).transpose()? else {
             return Ok(None);
         };
-        let is_newer = match &shown {
+        let is_newer = match &self.shown()? {
             Some(shown) => version_of(&pending)? > version_of(shown)?,
             None => true,
         };
@@ -118,18 +118,16 @@ impl Memory {
     /// Whether this machine has signed a later version than `version` of the volume with these policies, and still stands
     /// by it: no policy since has taken readers back from it.
     pub(crate) fn is_later(&self, chain: &Chain, version: u64) -> Result<bool, PublishError> {
-        let Some(signed) = self.last()? else {
-            return Ok(false);
-        };
-        let head = Head::decode(&signed)?;
-        let record: RootRecord = head.record.statement().read(chain.volume())?;
-        Ok(record.version > version && !is_taken_back(&head, chain)?)
+        match self.last()? {
+            Some(last) => Ok(version_of(&last)? > version && !is_taken_back(&last, chain)?),
+            None => Ok(false),
+        }
     }
 
     /// The head that a timestamp key confirmed last here, for a repository elsewhere.
-    pub(crate) fn confirmed(&self) -> Result<Option<Vec<u8>>, PublishError> {
+    pub(crate) fn confirmed(&self) -> Result<Option<Head>, PublishError> {
         match &self.0 {
-            Some(state) => Ok(state.confirmed()?),
+            Some(state) => state.confirmed()?.map(decode).transpose(),
             None => Ok(None),
         }
     }
@@ -143,11 +141,13 @@ impl Memory {
     }
 
     /// The policy that an owner's key signed last here.
-    pub(crate) fn policy(&self) -> Result<Option<Vec<u8>>, PublishError> {
-        match &self.0 {
-            Some(state) => Ok(state.signed_policy()?),
-            None => Ok(None),
-        }
+    pub(crate) fn policy(&self) -> Result<Option<Signed>, PublishError> {
+        let signed = match &self.0 {
+            Some(state) => state.signed_policy()?,
+            None => None,
+        };
+        let read = signed.map(|bytes| Signed::from_bytes(&bytes));
+        read.transpose().map_err(PublishError::Memory)
     }
 
     /// Keeps a policy before anybody else sees its signature.
@@ -242,9 +242,14 @@ impl NextHead {
     }
 }
 
-/// The version of a head that this machine signed.
-fn version_of(head: &[u8]) -> Result<u64, PublishError> {
-    let head = Head::decode(head)?;
-    let record: RootRecord = head.record.statement().read(head.volume()?)?;
-    Ok(record.version)
+/// A head that this machine has kept.
+fn decode(bytes: Vec<u8>) -> Result<Head, PublishError> {
+    Head::decode(&bytes).map_err(PublishError::Memory)
+}
+
+/// The version of a head that this machine has kept.
+fn version_of(head: &Head) -> Result<u64, PublishError> {
+    let volume = head.volume().map_err(PublishError::Memory)?;
+    let record = head.record.statement().read::<RootRecord>(volume);
+    Ok(record.map_err(PublishError::Memory)?.version)
 }

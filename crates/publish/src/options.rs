@@ -35,6 +35,9 @@ pub struct PublishOptions {
     /// Sign a request although versions lie between it and the last one that this machine signed, and
     /// nothing proves that they continue that one.
     pub accept_skipped_versions: bool,
+    /// Sign or install although the last version begins after the time of this machine's clock: it was signed with a clock
+    /// that was ahead.
+    pub accept_clock: bool,
     /// Name of the volume, if this publication makes a new one.
     pub name: String,
     /// Name of the version.
@@ -65,6 +68,7 @@ impl Default for PublishOptions {
             cache_dir: None,
             state_dir: None,
             accept_skipped_versions: false,
+            accept_clock: false,
             paranoid: false,
             dry_run: false,
             name: String::new(),

@@ -231,6 +231,7 @@ pub(crate) fn conclude(
             let signing = Signing {
                 keys,
                 clock: &options.clock,
+                accept_clock: options.accept_clock,
                 valid: options.valid,
                 memory: &memory,
                 cosigning: &options.cosigning,
@@ -347,7 +348,7 @@ pub(crate) fn succession(
         }
         SignedBy::Later => check_validity(succession.roles(), options.valid.as_secs())?,
     }
-    succession.check_clock(options.clock.now())?;
+    succession.check_clock(options.clock.now(), options.accept_clock)?;
     Ok(succession)
 }
 

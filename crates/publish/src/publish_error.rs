@@ -236,8 +236,8 @@ pub enum PublishError {
     },
     /// The policy follows others that this machine has not signed, and that the file does not show.
     #[error(
-        "policy {number} follows policies that the file does not show, so nothing here proves that they continue \
-         the last one that this machine has signed"
+        "policy {number} follows policies that the file does not show and that this machine has not signed, so nothing \
+         here proves that owners have"
     )]
     SkippedPolicies {
         /// Number of the policy.
@@ -339,6 +339,9 @@ pub enum PublishError {
     /// The memory of what this machine has signed cannot be read or written.
     #[error(transparent)]
     State(#[from] StateError),
+    /// What this machine remembers of its signatures is damaged.
+    #[error("the memory of what this machine has signed is damaged")]
+    Memory(#[source] Reject),
     /// Another publication, pull or collection is at work.
     #[error("{} is locked by another process", path.display())]
     Locked {

@@ -93,6 +93,7 @@ pub fn renew_with(
     let signing = Signing {
         keys,
         clock: &options.clock,
+        accept_clock: options.accept_clock,
         valid: options.valid,
         memory: &memory,
         cosigning: &options.cosigning,
@@ -160,7 +161,7 @@ pub fn propose(
     let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
     let succession = beside_memory(shown, &memory, &opened, repository)?;
     let now = options.clock.now();
-    succession.check_clock(now)?;
+    succession.check_clock(now, options.accept_clock)?;
     check_validity(succession.roles(), options.valid.as_secs())?;
     let previous = succession.previous.clone().ok_or_else(nothing)?;
     let seconds = options.valid.as_secs();
@@ -183,10 +184,10 @@ fn check_newest(
     let Some(signed) = memory.shown()? else {
         return Ok(());
     };
-    if shown.takes_back(&Head::decode(&signed)?)? {
+    if shown.takes_back(&signed)? {
         return Ok(());
     }
-    let Some(last) = Succession::of_whole(&signed, repository)? else {
+    let Some(last) = Succession::of_own(signed)? else {
         return Ok(());
     };
     let (shows, signed) = (
@@ -223,10 +224,10 @@ fn beside_memory(
     let Some(signed) = memory.last()? else {
         return Ok(succession);
     };
-    let Some(last) = Succession::of_whole(&signed, repository)? else {
+    let is_taken_back = succession.takes_back(&signed)?;
+    let Some(last) = Succession::of_own(signed)? else {
         return succession.go_on_from(memory, repository);
     };
-    let is_taken_back = succession.takes_back(&Head::decode(&signed)?)?;
     if is_taken_back || last.volume != succession.volume || last.version <= succession.version {
         return succession.go_on_from(memory, repository);
     }

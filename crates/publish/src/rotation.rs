@@ -147,7 +147,8 @@ pub struct Accepted {
     /// Another policy of the same number than the one that this machine has signed. If both find enough owners, every
     /// reader sees a fork.
     pub other_policy: bool,
-    /// Policies between the one that this machine has signed and this one, which the file does not show.
+    /// Policies between the one that this machine has signed and this one, which the file does not show. If this machine has
+    /// signed none, policies between the genesis and this one.
     pub skipped_policies: bool,
 }
 
@@ -155,6 +156,7 @@ pub struct Accepted {
 ///
 /// # Errors
 /// [`PublishError::PolicyContradiction`] for a policy that does not follow the one that this machine has signed last;
+/// [`PublishError::SkippedPolicies`] for one that follows others which nothing here shows;
 /// [`PublishError::NotOwner`]; [`PublishError::NoSignature`].
 pub fn sign(
     received: &ReceivedProposal,
@@ -165,16 +167,18 @@ pub fn sign(
     check_owner(received, &key.public())?;
     let examined = &received.examined;
     let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
-    if let Some(signed) = memory.policy()? {
-        let signed = Signed::from_bytes(&signed)?;
-        let number = examined.policy.number;
-        match examined.follows(&signed) {
-            Ok(()) => {}
-            Err(Reject::Fork(_)) if accepted.other_policy => {}
-            Err(Reject::Unproved) if accepted.skipped_policies => {}
-            Err(Reject::Unproved) => return Err(PublishError::SkippedPolicies { number }),
-            Err(why) => return Err(PublishError::PolicyContradiction { number, why }),
-        }
+    let number = examined.policy.number;
+    let follows = match memory.policy()? {
+        Some(signed) => examined.follows(&signed),
+        None if examined.shows_all_policies() => Ok(()),
+        None => Err(Reject::Unproved),
+    };
+    match follows {
+        Ok(()) => {}
+        Err(Reject::Fork(_)) if accepted.other_policy => {}
+        Err(Reject::Unproved) if accepted.skipped_policies => {}
+        Err(Reject::Unproved) => return Err(PublishError::SkippedPolicies { number }),
+        Err(why) => return Err(PublishError::PolicyContradiction { number, why }),
     }
     let mut proposal = received.proposal.clone();
     proposal.sign(examined, key)?;
@@ -304,10 +308,9 @@ fn with_pending(
     memory: &Memory,
     opened: &Repository,
 ) -> Result<Current, PublishError> {
-    let Some(pending) = memory.pending()? else {
+    let Some(head) = memory.pending()? else {
         return Ok(shown);
     };
-    let head = Head::decode(&pending)?;
     let record =
         |head: &Head| -> Result<RootRecord, Reject> { head.record.statement().read(shown.volume) };
     let (before, after) = (record(&shown.head)?, record(&head)?);
@@ -435,8 +438,12 @@ fn waits_for_others(
     if is_later.transpose()? != Some(true) {
         return Ok(false);
     }
-    let last = memory.last()?.unwrap_or_default();
-    match Succession::of_whole(&last, repository)? {
+    match memory
+        .last()?
+        .map(Succession::of_own)
+        .transpose()?
+        .flatten()
+    {
         Some(whole) => Err(PublishError::SetBack {
             path: repository.to_owned(),
             shows: record.version,

@@ -87,7 +87,7 @@ pub fn check_signer(received: &Received, key: &PublicKey) -> Result<(), PublishE
 /// Whether this machine has signed a version under the same policy before. Its roles are then known to it.
 ///
 /// # Errors
-/// [`PublishError::State`]; [`PublishError::Tree`] when the memory is damaged.
+/// [`PublishError::State`]; [`PublishError::Memory`] when the memory is damaged.
 pub fn is_known_policy(
     received: &Received,
     options: &PublishOptions,
@@ -96,7 +96,6 @@ pub fn is_known_policy(
     let Some(last) = Memory::lock(&examined.volume, options.state_dir.as_deref())?.last()? else {
         return Ok(false);
     };
-    let last = Head::decode(&last)?;
     let signed: RootRecord = last.record.statement().read(examined.volume)?;
     Ok(signed.policy_hash == examined.record.policy_hash)
 }
@@ -147,7 +146,6 @@ pub fn sign(
     }
     let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
     if let Some(last) = memory.last()? {
-        let last = Head::decode(&last)?;
         if let Some(again) = signed_already(request, examined, &last)? {
             let mut request = again;
             let examined = request.examine(&mut Signatures::default())?;
@@ -160,16 +158,7 @@ pub fn sign(
         check_follows(request, examined, &last, options.accept_skipped_versions)?;
     }
     let start = options.clock.now();
-    let previous = examined
-        .previous
-        .as_ref()
-        .map_or(0, |(record, _)| record.start);
-    if start < previous {
-        return Err(PublishError::ClockBehind {
-            now: start,
-            previous,
-        });
-    }
+    check_begin(examined, start, options.accept_clock)?;
     let seconds = options.valid.as_secs();
     if examined.sets_validity() {
         check_validity(&examined.roles, seconds)?;
@@ -184,6 +173,24 @@ pub fn sign(
     let examined = signed.request.examine(&mut Signatures::default())?;
     memory.keep(&signed.request.head(&examined).encode()?)?;
     Ok(signed)
+}
+
+/// Refuses a version that would begin before the one before it. Where several publishers must sign, the request says
+/// when it begins; otherwise it begins now.
+fn check_begin(examined: &Examined, now: u64, accept_clock: bool) -> Result<(), PublishError> {
+    let start = match examined.sets_validity() {
+        true => now,
+        false => examined.record.start,
+    };
+    let before = examined.previous.as_ref();
+    let previous = before.map_or(0, |(record, _)| record.start);
+    if start < previous && !accept_clock {
+        return Err(PublishError::ClockBehind {
+            now: start,
+            previous,
+        });
+    }
+    Ok(())
 }
 
 /// The result for a request that was just signed.
@@ -271,9 +278,36 @@ fn signed_already(
     }))
 }
 
-/// What a reader says of a head, but for a timestamp that is still to come.
-fn judge(known: &Floor, head: &Head, now: u64) -> Result<Offer, Reject> {
-    known.judge(head, &Terms::strict(now), &mut Signatures::default())
+/// What a reader says of a head. If the publisher accepts it, a version may begin in the future: readers do not believe it
+/// until then, but another one can follow it.
+fn judge(known: &Floor, head: &Head, options: &PublishOptions) -> Result<Offer, PublishError> {
+    let strict = Terms::strict(options.clock.now());
+    let mut signatures = Signatures::default();
+    match known.judge(head, &strict, &mut signatures) {
+        Err(Reject::NotYetValid { .. }) if options.accept_clock => {
+            let record: RootRecord = head.record.statement().read(head.volume()?)?;
+            let freshness = pinned(&record, head);
+            let mut offer = known.judge(
+                head,
+                &Terms {
+                    freshness,
+                    ..strict
+                },
+                &mut signatures,
+            )?;
+            offer.valid_until = record.until();
+            Ok(offer)
+        }
+        judged => Ok(judged?),
+    }
+}
+
+/// Any time is right for this record.
+fn pinned(record: &RootRecord, head: &Head) -> Freshness {
+    Freshness::Pinned {
+        version: record.version,
+        record_hash: head.record.hash(),
+    }
 }
 
 /// A version that was installed.
@@ -298,7 +332,7 @@ pub struct Installed {
 /// Makes a signed request the newest version of `repository`. `paths` are copies of one request, with signatures of
 /// several keys. `keys` confirm the version where the policy demands a timestamp; a new volume may get its first
 /// timestamp later. They sign the log's checkpoint for witnesses, too. Uses only validity (of the timestamp), clock, state
-/// directory, signed timestamps and witnesses of `options`.
+/// directory, signed timestamps, witnesses, and what is accepted of `options`.
 ///
 /// # Errors
 /// [`PublishError::SignaturesMissing`], [`PublishError::NoTimestamp`], [`PublishError::NotCosigned`];
@@ -317,29 +351,14 @@ pub fn install(
             request, examined, ..
         },
     ) = complete(paths, options)?;
-    let bad = |why| PublishError::BadRequest {
-        path: path.to_owned(),
-        why,
+    let refused = |error| match error {
+        PublishError::Tree(why) => PublishError::BadRequest {
+            path: path.to_owned(),
+            why,
+        },
+        other => other,
     };
     let opened = Repository::open(repository)?;
-    let mut next = NextHead::of(&request)?;
-    let known = opened.floor(&next.head, &mut Signatures::default())?;
-    let offer =
-        shown_as(&known, &request, &mut next.head, keys, options).map_err(|error| match error {
-            PublishError::Tree(why) => bad(why),
-            other => other,
-        })?;
-    let needs_witnesses = offer.chain.newest().roles().witnesses.needed() > 0;
-    let mut installed = Installed {
-        volume: examined.volume,
-        version: offer.record.version,
-        record_hash: offer.record_hash,
-        valid_until: offer.valid_until,
-        waits_for_timestamp: next.head.timestamp.is_none()
-            && !offer.chain.newest().roles().timestamps.is_empty(),
-        waits_for_witnesses: false,
-        again: false,
-    };
     let mut writer = Writer::begin(&opened)?;
     let statements = writer.statements().clone();
     let shown = match statements.is_empty() {
@@ -351,10 +370,26 @@ pub fn install(
             })?,
         ),
     };
-    if shown.as_ref().map(|head| head.record.hash()) == Some(offer.record_hash) {
-        installed.again = true;
-        return Ok(installed);
+    let mut next = NextHead::of(&request)?;
+    let known = opened.floor(&next.head, &mut Signatures::default())?;
+    if let Some(shown) = &shown
+        && shown.record.hash() == next.record_hash
+    {
+        let judged = judge(&known, shown, options).ok();
+        return Ok(Installed {
+            valid_until: judged.map_or(next.record_until, |offer| offer.valid_until),
+            again: true,
+            ..Installed::new(examined.volume, &next)
+        });
     }
+    let offer = shown_as(&known, &request, &mut next.head, keys, options).map_err(refused)?;
+    let needs_witnesses = offer.chain.newest().roles().witnesses.needed() > 0;
+    let mut installed = Installed {
+        valid_until: offer.valid_until,
+        waits_for_timestamp: next.head.timestamp.is_none()
+            && !offer.chain.newest().roles().timestamps.is_empty(),
+        ..Installed::new(examined.volume, &next)
+    };
     let not_next = |why| PublishError::NotNext {
         path: repository.to_owned(),
         version: offer.record.version,
@@ -389,7 +424,6 @@ pub fn install(
     }
     let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
     if let Some(last) = memory.last()? {
-        let last = Head::decode(&last)?;
         // Versions in between were signed elsewhere. Readers are shown that they continue this one.
         let accept_skipped_versions = true;
         if last.record.hash() != offer.record_hash {
@@ -408,11 +442,25 @@ pub fn install(
     }
     if needs_witnesses && !installed.waits_for_timestamp {
         // Only a head that a reader would accept is committed.
-        let now = options.clock.now();
-        installed.valid_until = judge(&known, &next.head, now).map_err(bad)?.valid_until;
+        let offer = judge(&known, &next.head, options).map_err(refused)?;
+        installed.valid_until = offer.valid_until;
     }
     memory.show(&mut writer, &next)?;
     Ok(installed)
+}
+
+impl Installed {
+    fn new(volume: VolumeId, next: &NextHead) -> Installed {
+        Installed {
+            volume,
+            version: next.version,
+            record_hash: next.record_hash,
+            valid_until: next.record_until,
+            waits_for_timestamp: false,
+            waits_for_witnesses: false,
+            again: false,
+        }
+    }
 }
 
 /// The request of a timestamp for the version that [`install`] would make the newest one, for timestamp keys on other
@@ -443,10 +491,13 @@ fn complete<'a>(
             missing: Missing(missing),
         });
     }
-    check_time(&received.request, options.clock.now()).map_err(|why| PublishError::BadRequest {
-        path: path.to_owned(),
-        why,
-    })?;
+    match check_time(&received.request, options.clock.now()) {
+        Err(Reject::NotYetValid { .. }) if options.accept_clock => {}
+        checked => checked.map_err(|why| PublishError::BadRequest {
+            path: path.to_owned(),
+            why,
+        })?,
+    }
     Ok((path, received))
 }
 
@@ -494,10 +545,7 @@ fn shown_as(
     let is_new = matches!(request.base, Base::Genesis(_));
     let gathered = stamping::gathered(options)?;
     let terms = Terms {
-        freshness: Freshness::Pinned {
-            version: record.version,
-            record_hash: head.record.hash(),
-        },
+        freshness: pinned(&record, head),
         ..Terms::strict(now)
     };
     if is_new && keys.is_empty() && gathered.is_none() && !roles.timestamps.is_empty() {
@@ -518,7 +566,7 @@ fn shown_as(
         offer.valid_until = record.until().min(until);
         return Ok(offer);
     }
-    Ok(judge(known, head, now)?)
+    judge(known, head, options)
 }
 
 /// Whether the repository shows what the request builds on, or something older of the same volume

@@ -102,7 +102,7 @@ pub fn sign(
         examined,
     } = received;
     let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
-    let last = last(&memory, examined.volume, path)?;
+    let last = last(&memory, examined.volume)?;
     let now = options.clock.now();
     let version = examined.record.version;
     let mut signatures = Signatures::default();
@@ -129,16 +129,15 @@ pub fn sign(
 
 /// The newest head that this machine has confirmed, or signed with all others who must. One that waits for witnesses was not
 /// shown, and does not count.
-fn last(memory: &Memory, volume: VolumeId, path: &Path) -> Result<Option<Head>, PublishError> {
+fn last(memory: &Memory, volume: VolumeId) -> Result<Option<Head>, PublishError> {
     let signed = memory.shown()?;
     let whole = match &signed {
-        Some(signed) => Succession::of_whole(signed, path)?.is_some(),
+        Some(signed) => Succession::of_own(signed.clone())?.is_some(),
         None => false,
     };
     let heads = [memory.confirmed()?, signed.filter(|_| whole)];
     let mut found = Vec::new();
-    for bytes in heads.into_iter().flatten() {
-        let head = Head::decode(&bytes)?;
+    for head in heads.into_iter().flatten() {
         let record: RootRecord = head.record.statement().read(volume)?;
         found.push(((head.newest_policy(), record.version), head));
     }

@@ -38,6 +38,11 @@ pub(crate) fn only_installed() -> PublishError {
     )
 }
 
+const USED_UP: Reject = Reject::Malformed {
+    what: "root record",
+    why: "the version numbers are used up",
+};
+
 /// What the next version builds on.
 pub(crate) struct Succession {
     pub volume: VolumeId,
@@ -68,6 +73,8 @@ pub(crate) struct Signing<'a> {
     pub keys: &'a [&'a dyn Signer],
     /// Gives the start of the validity.
     pub clock: &'a Clock,
+    /// Whether the clock may be behind the last version.
+    pub accept_clock: bool,
     /// Length of the validity.
     pub valid: Duration,
     /// Locked until the new version is shown.
@@ -108,45 +115,31 @@ impl Succession {
 
     /// The successor of the head of a repository.
     pub(crate) fn follow(head: &[u8], repository: &Repository) -> Result<Succession, PublishError> {
-        let path = repository.disk_shared().path("");
-        let known = |head: &Head| Ok(repository.floor(head, &mut Signatures::default())?);
-        Succession::after(head, &path, known)
-    }
-
-    /// The successor of a head that this machine signed. Its policies were verified then.
-    pub(crate) fn of_own(head: &[u8], path: &Path) -> Result<Succession, PublishError> {
-        Succession::after(head, path, |head| Ok(Floor::trusting(head)?))
-    }
-
-    /// The successor of the head that this machine signed last. `None` if other keys have not signed that head as far
-    /// as this machine knows, so that nothing can be built on it.
-    pub(crate) fn of_whole(head: &[u8], path: &Path) -> Result<Option<Succession>, PublishError> {
-        match Succession::of_own(head, path) {
-            Ok(succession) => Ok(Some(succession)),
-            Err(PublishError::BadHead {
-                why: Reject::NotSigned(_),
-                ..
-            }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn after(
-        head: &[u8],
-        path: &Path,
-        known: impl FnOnce(&Head) -> Result<Floor, PublishError>,
-    ) -> Result<Succession, PublishError> {
         let bad = |why| PublishError::BadHead {
-            path: path.to_owned(),
+            path: repository.disk_shared().path(""),
             why,
         };
         let head = Head::decode(head).map_err(bad)?;
-        let volume = match head.policies.first() {
-            Some(genesis) => VolumeId::from_bytes(genesis.hash()),
-            None => return Err(bad(Reject::NotSigned("there is no genesis policy"))),
-        };
+        let volume = head.volume().map_err(bad)?;
+        let floor = repository.floor(&head, &mut Signatures::default())?;
+        Succession::after(head, volume, &floor).map_err(bad)
+    }
+
+    /// The successor of a head that this machine signed, whose policies were verified then. `None` if other keys have not
+    /// signed it as far as this machine knows, so that nothing can be built on it.
+    pub(crate) fn of_own(head: Head) -> Result<Option<Succession>, PublishError> {
+        let volume = head.volume().map_err(PublishError::Memory)?;
+        let floor = Floor::trusting(&head).map_err(PublishError::Memory)?;
+        match Succession::after(head, volume, &floor) {
+            Ok(succession) => Ok(Some(succession)),
+            Err(Reject::NotSigned(_)) => Ok(None),
+            Err(why) => Err(PublishError::Memory(why)),
+        }
+    }
+
+    fn after(head: Head, volume: VolumeId, known: &Floor) -> Result<Succession, Reject> {
         // Judged whatever the time: an expired version is what most needs a successor.
-        let claimed: RootRecord = head.record.statement().read(volume).map_err(bad)?;
+        let claimed: RootRecord = head.record.statement().read(volume)?;
         let terms = Terms {
             freshness: Freshness::Pinned {
                 version: claimed.version,
@@ -154,15 +147,13 @@ impl Succession {
             },
             ..Terms::strict(claimed.start)
         };
-        let offer = known(&head)?
-            .judge(&head, &terms, &mut Signatures::default())
-            .map_err(bad)?;
+        let offer = known.judge(&head, &terms, &mut Signatures::default())?;
         let version = offer.record.version.checked_add(1);
-        let (log, _) = head.next_log(volume).map_err(bad)?;
+        let (log, _) = head.next_log(volume)?;
         Ok(Succession {
             volume,
             hasher: offer.chain.hasher(),
-            version: version.ok_or(PublishError::Impossible("the version numbers are used up"))?,
+            version: version.ok_or(USED_UP)?,
             policy: (offer.chain.newest().number(), offer.chain.newest_hash()),
             not_before: offer.record.start,
             previous: Some(offer.record),
@@ -301,15 +292,13 @@ impl Succession {
         memory: &Memory,
         path: &Path,
     ) -> Result<Succession, PublishError> {
-        let Some(signed) = memory.last()? else {
+        let Some(head) = memory.last()? else {
             return Ok(self);
         };
-        let signed = &signed;
-        let head = Head::decode(signed)?;
         if self.takes_back(&head)? {
             return Ok(self);
         }
-        let Some(last) = Succession::of_whole(signed, path)? else {
+        let Some(last) = Succession::of_own(head.clone())? else {
             return Ok(self);
         };
         if last.policy.0 < self.policy.0 && last.version > self.version {
@@ -368,9 +357,11 @@ impl Succession {
         }
     }
 
-    /// Refuses a clock that is behind the previous version, and a policy that has ended.
-    pub(crate) fn check_clock(&self, now: u64) -> Result<(), PublishError> {
-        if now < self.not_before {
+    /// Refuses a clock that is behind the previous version, unless the caller accepts that, and a policy that has ended.
+    /// Readers compare the start of a version only with their own clocks, so this is for the publisher's sake: a clock that
+    /// is behind makes versions that have ended.
+    pub(crate) fn check_clock(&self, now: u64, accept_clock: bool) -> Result<(), PublishError> {
+        if now < self.not_before && !accept_clock {
             return Err(PublishError::ClockBehind {
                 now,
                 previous: self.not_before,
@@ -427,7 +418,7 @@ impl Succession {
         next.check_signers(&public)?;
         next.check_cosigning(&public, signing.cosigning)?;
         let start = signing.clock.now();
-        next.check_clock(start)?;
+        next.check_clock(start, signing.accept_clock)?;
         let duration = signing.valid.as_secs();
         check_validity(&next.roles, duration)?;
         next.check_unfinished(signing)?;

@@ -28,15 +28,16 @@ fn quota(class: EvidenceClass) -> Quota {
 }
 
 impl LockedState {
-    /// Keeps a piece of evidence, unless it is kept already or the quota of its class is used up.
+    /// Keeps a piece of evidence, unless it is kept already. Gives false, and keeps nothing, if the quota of its class is
+    /// used up.
     ///
     /// # Errors
     /// [`StateError`].
-    pub fn keep_evidence(&self, evidence: &Evidence) -> Result<(), StateError> {
+    pub fn keep_evidence(&self, evidence: &Evidence) -> Result<bool, StateError> {
         let directory = self.directory.join(EVIDENCE);
         private::create_directory(&directory)?;
         if directory.join(&evidence.name).exists() {
-            return Ok(());
+            return Ok(true);
         }
         let quota = quota(evidence.class);
         let (mut files, mut bytes) = (1, evidence.bytes.len() as u64);
@@ -52,8 +53,9 @@ impl LockedState {
             }
         }
         if files > quota.files || bytes > quota.bytes {
-            return Ok(());
+            return Ok(false);
         }
-        self.replace(&format!("{EVIDENCE}/{}", evidence.name), &evidence.bytes)
+        self.replace(&format!("{EVIDENCE}/{}", evidence.name), &evidence.bytes)?;
+        Ok(true)
     }
 }

@@ -35,6 +35,8 @@ pub enum Compared {
         verdict: Box<Verdict>,
         /// The file of evidence.
         file: PathBuf,
+        /// Whether the file is there: not if this reader has all the evidence that it keeps.
+        kept: bool,
     },
 }
 
@@ -135,9 +137,13 @@ impl Volume {
         let file = self.evidence_directory().join(&piece.name);
         let round = self.round();
         let kept = round.update(deadline, move |locked| Ok(locked.keep_evidence(&piece)?));
-        kept.await?;
+        let kept = kept.await?;
         let verdict = Box::new(verdict);
-        Ok(Compared::Split { verdict, file })
+        Ok(Compared::Split {
+            verdict,
+            file,
+            kept,
+        })
     }
 
     /// Makes something of a head and the policies that it leaves out, which are fetched.

@@ -156,6 +156,9 @@ pub struct Publish {
     /// Write nothing; show the changes
     #[arg(long)]
     pub dry_run: bool,
+    /// Go on although this machine's clock is behind the last version, which was signed with a clock that was ahead
+    #[arg(long)]
+    pub accept_clock: bool,
     /// Witnesses to ask.
     #[command(flatten)]
     pub asking: Asking,
@@ -263,6 +266,9 @@ pub struct Sign {
     /// that they continue it
     #[arg(long)]
     pub accept_skipped_versions: bool,
+    /// Go on although this machine's clock is behind the last version, which was signed with a clock that was ahead
+    #[arg(long)]
+    pub accept_clock: bool,
 }
 
 pub(super) fn parse_expected(text: &str) -> Result<Expected, String> {
@@ -295,6 +301,9 @@ pub struct Renew {
     /// How long the version is valid from now on [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
+    /// Go on although this machine's clock is behind the last version, which was signed with a clock that was ahead
+    #[arg(long)]
+    pub accept_clock: bool,
     /// Witnesses to ask.
     #[command(flatten)]
     pub asking: Asking,

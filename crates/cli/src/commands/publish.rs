@@ -103,6 +103,7 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
         skip_unreadable: args.skip_unreadable,
         with_owner: args.owner,
         dry_run: args.dry_run,
+        accept_clock: args.accept_clock,
         paranoid: args.paranoid,
         cache_dir: config.path("cache-dir"),
         state_dir: config.path("state-dir"),

@@ -27,6 +27,7 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         state_dir: config.path("state-dir"),
         cosigning: asking::cosigning(&args.asking, None, config)?,
         timestamps: args.timestamp.clone(),
+        accept_clock: args.accept_clock,
         ..PublishOptions::default()
     };
     if args.unsigned && !args.asking.witness.is_empty() {

@@ -89,20 +89,62 @@ pub fn compare(args: &Log, file: &Path, config: &Config, output: &mut Output) ->
                 "the owners have begun the log again between what the two readers have seen";
             Failure::new(Kind::SeenEpochs, error)
         }
-        Compared::Split { verdict, file } => split(&verdict, &file),
+        Compared::Split {
+            verdict,
+            file,
+            kept,
+        } => split(&verdict, &file, kept),
     };
     let mut failure = failure;
     failure.fields.extend(record);
     Err(failure)
 }
 
-fn split(verdict: &Verdict, file: &Path) -> Failure {
+fn split(verdict: &Verdict, file: &Path, kept: bool) -> Failure {
     let error = format!("two readers were shown two histories: {}", offence(verdict));
-    let mut failure = Failure::new(Kind::SplitView, error);
-    let file = file.display().to_string();
-    failure.push_cause(format!("the proof is in {file}"));
-    failure.fields = fields(json!({"evidence": file}));
+    let kind = match verdict.removed() {
+        None => Kind::SplitView,
+        Some(_) => Kind::SplitByRemoved,
+    };
+    let mut failure = Failure::new(kind, error);
+    for line in removed_lines(verdict) {
+        failure.push_cause(line);
+    }
+    let shown = file.display().to_string();
+    failure.push_cause(match kept {
+        true => format!("the proof is in {shown}"),
+        false => {
+            let directory = file.parent().unwrap_or(file).display();
+            format!(
+                "the proof was not kept: {directory} is full. Move files away, and compare again"
+            )
+        }
+    });
+    failure.fields = fields(json!({
+        "evidence": kept.then_some(shown),
+        "removed": removed_field(verdict),
+    }));
     failure
+}
+
+/// What says that one of the two histories does not count any more, because the owners have changed the publishers.
+fn removed_lines(verdict: &Verdict) -> Vec<String> {
+    let Some((number, keys)) = verdict.removed() else {
+        return Vec::new();
+    };
+    let line =
+        |key| format!("{key} has signed one of them, and is no publisher under policy {number}");
+    match keys.is_empty() {
+        true => vec![format!(
+            "too few publishers under policy {number} have signed one of them"
+        )],
+        false => keys.iter().map(line).collect(),
+    }
+}
+
+fn removed_field(verdict: &Verdict) -> Vec<Value> {
+    let (_, keys) = verdict.removed().unwrap_or_default();
+    keys.iter().map(|key| key.to_string().into()).collect()
 }
 
 /// Reads the text, from stdin for `-`.
@@ -130,24 +172,30 @@ pub fn judge(
     output: &mut Output,
 ) -> Outcome<Done> {
     let shown = path.display();
-    let judged = SplitView::decode(bytes).and_then(|evidence| evidence.verify());
-    let verdict = judged.map_err(|why| {
+    let convicts_nobody = |why: Reject| {
         let kind = match why {
             Reject::Unsupported { .. } => Kind::Newer,
             _ => Kind::NoEvidence,
         };
         Failure::of(kind, format!("{shown} convicts nobody"), &why)
-    })?;
-    if volume.is_some_and(|volume| volume != verdict.volume) {
-        let error = format!("{shown} is about the volume {}", verdict.volume);
+    };
+    let evidence = SplitView::decode(bytes).map_err(convicts_nobody)?;
+    let claimed = evidence.volume().map_err(convicts_nobody)?;
+    // Before its signatures are verified, which may be thousands.
+    if volume.is_some_and(|volume| volume != claimed) {
+        let error = format!("{shown} is about the volume {claimed}");
         return Err(Failure::new(Kind::OtherEvidence, error));
     }
+    let verdict = evidence.verify().map_err(convicts_nobody)?;
     let sides = [("first", &verdict.first), ("second", &verdict.second)];
     if !output.json() {
         output.line(&format!("volume   {}", verdict.volume))?;
         output.line(&format!("offence  {}", offence(&verdict)))?;
         for (name, seen) in sides {
             tell(name, seen, output)?;
+        }
+        for line in removed_lines(&verdict) {
+            output.line(&format!("removed  {line}"))?;
         }
     }
     let mut record = fields(json!({
@@ -158,6 +206,7 @@ pub fn judge(
             Split::Policies(number) => Some(number),
             Split::Logs => None,
         },
+        "removed": removed_field(&verdict),
     }));
     for (name, seen) in sides {
         record.insert(name.to_owned(), describe(seen).into());

@@ -35,6 +35,7 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
         valid,
         state_dir: config.path("state-dir"),
         accept_skipped_versions: args.accept_skipped_versions,
+        accept_clock: args.accept_clock,
         ..PublishOptions::default()
     };
     let received = signing::read(&args.record)?;
@@ -263,6 +264,7 @@ pub fn install(
         state_dir: config.path("state-dir"),
         cosigning: asking::cosigning(&args.asking, Some(&args.by_file), config)?,
         timestamps: args.timestamp.clone(),
+        accept_clock: args.accept_clock,
         ..PublishOptions::default()
     };
     if let Some(out) = &args.timestamp_out {

@@ -66,7 +66,7 @@ fn version_from_a_fast_clock_is_refused_until_it_is_valid() {
     ran.ends(0);
     // Not valid yet: a reader with the right clock refuses it.
     home.run(&["ls", &source]).ends(24);
-    // The next publication fails too, because a new version would not be newer.
+    // The next publication fails too: if this clock were behind, its versions would have ended.
     let behind = home.publish().ends(1);
     assert!(behind.err.contains("the clock says"), "{}", behind.err);
     assert!(
@@ -74,6 +74,23 @@ fn version_from_a_fast_clock_is_refused_until_it_is_valid() {
         "{}",
         behind.err
     );
+    // It is right, and the publisher says so. This is also how a version that was signed elsewhere is followed.
+    let accepted = [&publish[..], &["--accept-clock"]].concat();
+    home.run(&accepted).ends(0);
+    home.run(&["ls", &source]).ends(0);
+    let request = |out| ["publish", "tree", "repo", "--unsigned", "--out", out];
+    home.run(&request("request")).ends(0);
+    let sign = ["--yes", "sign", "request", "--key", "key", "--out", "early"];
+    at(&home, "+30d", &sign).unwrap().ends(0);
+    let refused = home.run(&["publish", "--install", "early", "repo"]).ends(1);
+    assert!(refused.err.contains("--accept-clock"), "{}", refused.err);
+    home.run(&["publish", "--install", "early", "repo", "--accept-clock"])
+        .ends(0);
+    home.run(&["ls", &source]).ends(24);
+    home.run(&["renew", "repo", "--key", "key"]).ends(1);
+    home.run(&["renew", "repo", "--key", "key", "--accept-clock"])
+        .ends(0);
+    home.run(&["ls", &source]).ends(0);
 }
 
 /// Runs the binary without root's permission to read everything.

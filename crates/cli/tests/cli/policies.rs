@@ -406,3 +406,30 @@ fn damaged_proposals_and_those_of_other_volumes_are_refused() {
         .run(&["policy", "new", "empty", "--out", "x"])
         .ends(10);
 }
+
+/// A stranger who has the machine with the repository could make up the policies in between, and a huge number: a machine that
+/// remembered it would sign nothing of the volume any more.
+#[test]
+fn owner_who_has_signed_nothing_signs_no_policy_after_hidden_ones() {
+    let people = People::new(&["a", "b", "c", "p"]);
+    begun(&people);
+    for number in 1..=8 {
+        propose(&people, "next", &[]).ends(0);
+        // All policies are in the file until then.
+        let installed = install(&people, "next", &[]).ends(0);
+        assert_eq!(installed.field("number"), number);
+    }
+    propose(&people, "next", &[]).ends(0);
+    let refused = sign(&people, "c", "next", "next-c", &[]).ends(1);
+    assert!(
+        refused.err.contains("--accept-skipped-policies"),
+        "{}",
+        refused.err
+    );
+    assert!(!people.path("next-c").exists());
+    sign(&people, "a", "next", "next-a", &[]).ends(0);
+    let accept = ["--accept-skipped-policies"];
+    sign(&people, "c", "next", "next-c", &accept).ends(0);
+    let install = ["policy", "install", "next-a", "next-c", "repo"];
+    assert_eq!(people.run(&install).ends(0).field("number"), 9);
+}

@@ -196,3 +196,70 @@ fn restored_repository_gets_the_policy_back_that_its_machine_has_shown() {
     assert_eq!(people.read("reader", &volume).ends(0).out, "two");
     people.run(&["log", &source]).ends(0);
 }
+
+/// A thief of the publisher's key shows a history of his own after the owners have replaced the key.
+#[test]
+fn history_by_a_removed_key_is_told_from_a_fork_by_the_publisher() {
+    let people = People::new(&["a", "b", "c", "p", "q"]);
+    let volume = begun(&people);
+    people.copy("repo", "stolen");
+    let [p, q] = ["p", "q"].map(|name| people.key(name));
+    propose(&people, "next", &["--replace-key", &format!("{p}={q}")]).ends(0);
+    let named = [&format!("--expect=publishers={q}"), "--expect-last=1"];
+    install(&people, "next", &named).ends(0);
+    people.write("two");
+    people
+        .run(&["publish", "tree", "repo", "--key", "q"])
+        .ends(0);
+    people
+        .as_one("thief", &["publish", "tree", "stolen", "--key", "p"])
+        .ends(0);
+    let source = people.home.source(&volume, "stolen");
+    let seen = people.as_one("victim", &["log", &source, "--seen"]).ends(0);
+    let text = seen.field("seen").as_str().unwrap().to_owned();
+    std::fs::write(people.path("seen"), text).unwrap();
+    let source = people.home.source(&volume, "repo");
+    let compare = ["log", &source, "--compare", "seen"];
+    let split = people.as_one("reader", &compare).ends(22);
+    assert_eq!(split.field("removed")[0], p.as_str());
+    let told = format!("{p} has signed one of them, and is no publisher under policy 1");
+    assert!(split.err.contains(&told), "{}", split.err);
+    assert!(split.err.contains("from another LOCATION"), "{}", split.err);
+    let file = split.field("evidence").as_str().unwrap().to_owned();
+    let judged = people.home.run(&["check", &file]).ends(0);
+    assert!(judged.out.contains(&told), "{}", judged.out);
+    // Evidence about another volume is refused before anything in it is verified.
+    let other = format!("vol1{}", &volume[4..].chars().rev().collect::<String>());
+    let args = ["check", &file, "--volume", &other];
+    assert_ne!(people.home.run(&args).code, 0);
+}
+
+#[test]
+fn damaged_memory_of_a_signer_is_named_and_nothing_is_signed() {
+    let people = People::new(&["a", "b", "c", "p"]);
+    let volume = begun(&people);
+    let memory = people
+        .path("state-repository/volumes")
+        .join(&volume)
+        .join("signed");
+    let good = std::fs::read(&memory).unwrap();
+    std::fs::write(&memory, &good[..good.len() / 2]).unwrap();
+    let commands: [&[&str]; 3] = [
+        &["publish", "tree", "repo", "--key", "p"],
+        &["renew", "repo", "--key", "p"],
+        &["renew", "repo", "--unsigned", "--out", "request"],
+    ];
+    for command in commands {
+        let refused = people.run(command).ends(20);
+        let told = "the memory of what this machine has signed is damaged";
+        assert!(refused.err.contains(told), "{}", refused.err);
+        assert!(
+            refused.err.contains("nothing was signed"),
+            "{}",
+            refused.err
+        );
+    }
+    std::fs::write(&memory, good).unwrap();
+    let renewed = people.run(&["renew", "repo", "--key", "p"]).ends(0);
+    assert_eq!(renewed.field("version"), 2);
+}

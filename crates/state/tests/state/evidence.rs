@@ -48,9 +48,10 @@ fn each_class_has_a_quota_of_its_own() {
     for (class, most) in CLASSES.into_iter().zip([64, 32, 16]).rev() {
         for number in 0..100 {
             let piece = piece(class, &format!("{number}"), 100);
-            locked.keep_evidence(&piece).unwrap();
+            let kept = locked.keep_evidence(&piece).unwrap();
+            assert_eq!(kept, number < most, "{number}");
             // The same again changes nothing.
-            locked.keep_evidence(&piece).unwrap();
+            assert_eq!(locked.keep_evidence(&piece).unwrap(), kept);
         }
         let kept = kept(&directory);
         let names = || kept.keys().filter(|name| name.starts_with(class.prefix()));

@@ -112,6 +112,11 @@ impl Floor {
         Ok(self.with_chain(&chain, None, u64::MAX))
     }
 
+    /// The floor of a reader that knows this chain, and nothing else.
+    pub(crate) fn of_chain(chain: &Chain) -> Floor {
+        Floor::new(chain.volume()).with_chain(chain, None, u64::MAX)
+    }
+
     /// Number of the first policy that the reader must see before it can judge `head`; `None` if the head shows
     /// all that it needs.
     pub fn lacks(&self, head: &Head) -> Option<u64> {

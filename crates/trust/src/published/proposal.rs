@@ -245,6 +245,11 @@ impl ExaminedProposal {
         owners
     }
 
+    /// Whether the file has all policies before this one, so that each was verified from the genesis on.
+    pub fn shows_all_policies(&self) -> bool {
+        self.chain.oldest() == 0
+    }
+
     /// Whether the policy can follow `signed`, the newest policy of this volume that this signer has signed before.
     ///
     /// # Errors

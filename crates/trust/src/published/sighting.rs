@@ -27,6 +27,7 @@ use crate::published::head::{Head, MAX_HEAD_BYTES};
 use crate::published::root::RootRecord;
 use crate::published::standing::signed_record;
 use crate::statement::chain::{Chain, Link};
+use crate::statement::policy::Threshold;
 use crate::statement::signatures::Signatures;
 use crate::statement::{Signed, VolumeId};
 use crate::text::{Noun, write};
@@ -65,6 +66,8 @@ pub struct Seen {
     pub(crate) before: Frontier,
     /// The hashes of all policies, by number.
     pub(crate) policies: Vec<[u8; 32]>,
+    /// The publishers under the newest of them.
+    pub(crate) publishers: Threshold,
 }
 
 impl Sighting {
@@ -106,6 +109,7 @@ impl Sighting {
             log: self.head.after_record(&record)?.point(record.log.epoch),
             before: self.head.frontier.clone(),
             policies: policies.chain(shown.skip(1)).map(Signed::hash).collect(),
+            publishers: chain.newest().roles().publishers.clone(),
             record,
         })
     }
@@ -223,16 +227,15 @@ fn carried(
     if older.len() as u64 != head.begins().saturating_sub(1) {
         return Err(bad("not the policies before those of the head"));
     }
+    let genesis = head.policies.first().ok_or(bad("it has no policy"))?;
     let mut signatures = Signatures::default();
-    let (mut floor, mut reduced) = (Floor::new(volume), Vec::new());
-    for policy in head.policies.iter().take(1) {
-        floor = floor.after(policy, &mut signatures)?;
-    }
+    let mut chain = Chain::begin(volume, genesis, &mut signatures)?;
+    let mut reduced = Vec::new();
     for policy in older {
-        floor = floor.after(policy, &mut signatures)?;
-        reduced.extend(floor.policies().last().cloned());
+        chain.extend(policy, &mut signatures)?;
+        reduced.extend(chain.signed().pop());
     }
-    Ok((floor, reduced))
+    Ok((Floor::of_chain(&chain), reduced))
 }
 
 /// The head with the policies of the chain and the record, without what does not show which log its publishers signed.

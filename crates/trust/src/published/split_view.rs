@@ -9,6 +9,8 @@
 //! lead to the frontier that the second's publishers signed, so nobody can make them up. If it is another log than the
 //! first sighting's, the publishers have signed two histories, whatever mirrors did.
 
+use std::cmp::Ordering;
+
 use bytes::Bytes;
 
 use crate::encode::{Decoder, Encoder, split_checksum};
@@ -16,6 +18,7 @@ use crate::error::Reject;
 use crate::history::LogPoint;
 use crate::history::prefix::{Prefix, grown};
 use crate::history::tiles::MAX_TILE_BYTES;
+use crate::key::PublicKey;
 use crate::published::sighting::{Seen, Sighting};
 use crate::statement::VolumeId;
 
@@ -125,19 +128,46 @@ pub struct Verdict {
     pub second: Seen,
 }
 
+impl Verdict {
+    /// If too few publishers under a later policy, which only the one reader knows, have signed what the other one has seen:
+    /// the number of that policy, and the signers that are no publishers under it. Whoever has their keys can sign another
+    /// history at any time, and no reader of the later policy believes it (rule 3).
+    pub fn removed(&self) -> Option<(u64, Vec<PublicKey>)> {
+        let (first, second) = (&self.first, &self.second);
+        let (behind, ahead) = match first.policies.len().cmp(&second.policies.len()) {
+            Ordering::Less => (first, second),
+            Ordering::Equal => return None,
+            Ordering::Greater => (second, first),
+        };
+        let stays = |key: &&PublicKey| ahead.publishers.keys().contains(key);
+        let (stay, removed): (Vec<_>, Vec<_>) = behind.signers.iter().partition(stays);
+        let number = ahead.policies.len().saturating_sub(1) as u64;
+        let is_enough = stay.len() >= usize::from(ahead.publishers.needed());
+        (self.split == Split::Logs && !is_enough).then_some((number, removed))
+    }
+}
+
 /// Whether a file begins as this evidence does. Nothing else of it is read.
 pub fn is_split_view(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
 impl SplitView {
+    /// The volume that it claims to be about. Nothing is verified.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] when it has no policy.
+    pub fn volume(&self) -> Result<VolumeId, Reject> {
+        self.first.volume()
+    }
+
     /// Judges it. It needs nothing else: the volume id is the hash of the first policy.
     ///
     /// # Errors
     /// [`Reject::Malformed`] if it shows no contradiction, or has more than it needs; those of [`Sighting::verify`];
     /// [`Reject::BadHistory`] for tiles that are not of the second log.
     pub fn verify(&self) -> Result<Verdict, Reject> {
-        let volume = self.first.volume()?;
+        let volume = self.volume()?;
         let (first, second) = (self.first.verify(volume)?, self.second.verify(volume)?);
         if !ordered(&first, &second) {
             return Err(bad("the two are not in their order"));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use trust::Reject;
 use trust::head::Head;
-use trust::policy::Successor;
+use trust::policy::{Roles, Successor};
 use trust::sighting::{Seen, Sighting};
 use trust::split_view::{Relation, Split, SplitView, conclude, ordered, relation};
 use trust::statement::Signed;
@@ -91,6 +91,39 @@ fn one_log_is_never_a_split_and_two_always_are() {
                 other => panic!("{other:?}"),
             }
         }
+    }
+}
+
+#[test]
+fn publishers_whose_history_does_not_count_any_more_are_named() {
+    let old = key(2).public();
+    // The owners of the honest log change the publishers. The other log goes on with the old key.
+    for (needed, numbers, removed) in [
+        (1, &[5, 6][..], Some((1, vec![old]))),
+        (2, &[2, 5], Some((1, Vec::new()))),
+        (1, &[2, 5], None),
+    ] {
+        let ((mut world, _), thief) = split(3, 4);
+        let last = world.publish(4);
+        let policy = Successor {
+            roles: Roles {
+                publishers: threshold(needed, numbers),
+                ..roles()
+            },
+            ..world.successor(Some(&last))
+        };
+        world.rotate(&policy, &[1]);
+        let honest = (world.clone(), with_policies(&world, &last));
+        let pair = (seen(&honest.0, &honest.1), seen(&thief.0, &thief.1));
+        let (first, second) = match ordered(&pair.0, &pair.1) {
+            true => (&honest, &thief),
+            false => (&thief, &honest),
+        };
+        let tiles = [Vec::new(), vec![tile(&second.0)]].into_iter();
+        let mut judged = tiles.map(|tiles| evidence(first, second, tiles).verify());
+        let verdict = judged.find_map(Result::ok).unwrap();
+        assert_eq!(verdict.split, Split::Logs);
+        assert_eq!(verdict.removed(), removed);
     }
 }
 

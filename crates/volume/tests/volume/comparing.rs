@@ -88,7 +88,12 @@ async fn two_logs_are_evidence_that_a_stranger_verifies() {
     for (more, tiles) in [(0, 0), (1, 0), (5, 1)] {
         let (past, first, second) = split(more).await;
         let compared = second.compare(&first.says().await).await.unwrap();
-        let Compared::Split { verdict, file } = compared else {
+        let Compared::Split {
+            verdict,
+            file,
+            kept: true,
+        } = compared
+        else {
             panic!("{more}: {compared:?}")
         };
         assert_eq!(verdict.split, Split::Logs);
@@ -107,6 +112,24 @@ async fn two_logs_are_evidence_that_a_stranger_verifies() {
         }
         assert!(SplitView::decode(&bytes[..bytes.len() - 1]).is_err());
     }
+}
+
+#[tokio::test]
+async fn evidence_for_which_there_is_no_room_is_not_said_to_be_kept() {
+    let (_past, first, second) = split(0).await;
+    let says = first.says().await;
+    let Compared::Split { file, kept, .. } = second.compare(&says).await.unwrap() else {
+        panic!("no split")
+    };
+    assert!(kept && file.exists());
+    std::fs::remove_file(&file).unwrap();
+    for number in 0..64 {
+        std::fs::write(file.with_file_name(format!("fork-{number}")), "").unwrap();
+    }
+    let Compared::Split { kept, .. } = second.compare(&says).await.unwrap() else {
+        panic!("no split")
+    };
+    assert!(!kept && !file.exists());
 }
 
 #[tokio::test]
