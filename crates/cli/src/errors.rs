@@ -181,6 +181,7 @@ fn publish_kind(error: &PublishError) -> Kind {
             _ => Kind::ConfirmedOther,
         },
         PublishError::OtherTimestamp { .. } => Kind::OtherTimestamp,
+        PublishError::OlderTimestamp { .. } => Kind::OlderTimestamp,
         PublishError::NoSignature(_) => Kind::NoSignature,
         PublishError::NoWitness { .. } => Kind::NoWitness,
         PublishError::NoLogKey { .. } => Kind::NoLogKey,

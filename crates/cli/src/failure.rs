@@ -113,6 +113,8 @@ kinds! {
     ConfirmedOther => Fork, "nothing was signed: this machine has confirmed another record of that version, or other policies. The keys have signed two, or they are stolen: find out which one readers have (`bulla log SOURCE --seen`)";
     /// A timestamp of another head.
     OtherTimestamp => Integrity, "the repository has got another version or policy since, or the file belongs to another one: write a new request with --timestamp-out FILE, and have it signed";
+    /// A timestamp that ends before the shown one.
+    OlderTimestamp => Rollback, "nothing needs to be installed: the file is older than what the repository shows. Write a new request with --timestamp-out FILE when that ends";
     /// A key that lies elsewhere did not sign.
     NoSignature => WrongKey, "nothing was signed. See that the token is plugged in, that its program runs, or that the agent has the key (`ssh-add -L`); `bulla key show FILE` shows how the key of a file signs. Then run the same command again";
     /// The policy demands cosignatures, and no witness was named.

@@ -56,22 +56,21 @@ pub(crate) fn check_keys(
     }
 }
 
-/// Puts a timestamp for its record under `policy` into the head. Without timestamp keys in the policy, the head has none
-/// afterwards. Gives the end of the timestamp, unix seconds; without one, 2⁶⁴ − 1.
+/// A timestamp for the head's record under `policy`, with the signatures that were gathered elsewhere. The keys that are here
+/// make them enough. `None` without timestamp keys in the policy.
 ///
 /// # Errors
 /// [`PublishError::NoTimestamp`]; [`PublishError::RecordOver`] for a record that has ended;
-/// [`PublishError::OtherTimestamp`] for a gathered one of another head; [`PublishError::NoSignature`].
-pub(crate) fn confirm(
-    head: &mut Head,
+/// [`PublishError::OtherTimestamp`] for a gathered one of another head.
+pub(crate) fn prepared(
+    head: &Head,
     volume: VolumeId,
     (policy, policy_hash): (&Policy, [u8; 32]),
     confirming: &Confirming<'_>,
-) -> Result<u64, PublishError> {
+) -> Result<Option<Signed>, PublishError> {
     let roles = policy.roles();
     if roles.timestamps.is_empty() {
-        head.timestamp = None;
-        return Ok(u64::MAX);
+        return Ok(None);
     }
     let record: RootRecord = head.record.statement().read(volume)?;
     let Confirming {
@@ -86,7 +85,7 @@ pub(crate) fn confirm(
             until: record.until(),
         });
     }
-    let mut signed = match gathered {
+    let signed = match gathered {
         Some(signed) => (*signed).clone(),
         None => {
             let timestamp = Timestamp {
@@ -106,18 +105,44 @@ pub(crate) fn confirm(
             version: record.version,
         });
     }
-    let mut signatures = Signatures::default();
-    let others = signatures.tally(&signed, &roles.timestamps, KEYS)?.signed;
+    let others = signers(&signed, roles)?.into_iter();
     let own = keys.iter().map(|key| key.public());
-    let all: Vec<PublicKey> = own.chain(others.iter().copied()).collect();
+    let all: Vec<PublicKey> = own.chain(others).collect();
     check_keys(roles, &all, record.version)?;
-    for key in keys.iter().copied() {
+    Ok(Some(signed))
+}
+
+/// The timestamp keys that have signed.
+fn signers(signed: &Signed, roles: &Roles) -> Result<Vec<PublicKey>, PublishError> {
+    let tally = Signatures::default().tally(signed, &roles.timestamps, KEYS)?;
+    Ok(tally.signed)
+}
+
+/// Puts a timestamp for its record under `policy` into the head. Without timestamp keys in the policy, the head has none
+/// afterwards. Gives the end of the timestamp, unix seconds; without one, 2⁶⁴ − 1.
+///
+/// # Errors
+/// Those of [`prepared`]; [`PublishError::NoSignature`].
+pub(crate) fn confirm(
+    head: &mut Head,
+    volume: VolumeId,
+    policy: (&Policy, [u8; 32]),
+    confirming: &Confirming<'_>,
+) -> Result<u64, PublishError> {
+    let Some(mut signed) = prepared(head, volume, policy, confirming)? else {
+        head.timestamp = None;
+        return Ok(u64::MAX);
+    };
+    let roles = policy.0.roles();
+    let others = signers(&signed, roles)?;
+    for key in confirming.keys.iter().copied() {
         let public = key.public();
         if roles.timestamps.keys().contains(&public) && !others.contains(&public) {
             signed.add_by(key)?;
         }
     }
-    signatures.require(&signed, &roles.timestamps, "timestamp")?;
+    Signatures::default().require(&signed, &roles.timestamps, "timestamp")?;
+    let timestamp: Timestamp = signed.statement().read(volume)?;
     head.timestamp = Some(signed);
     Ok(timestamp.until)
 }

@@ -25,6 +25,7 @@ use trust::witness::{MAX_NAME_BYTES, MAX_SUBMISSION_BYTES, Note, Submission};
 
 use crate::memory::{Memory, NextHead};
 use crate::publish_error::{Missing, PublishError, Said};
+use crate::stamping::Stamped;
 use crate::travelling::{read_file, write_checkpoint};
 
 /// How cosignatures come.
@@ -83,6 +84,8 @@ pub(crate) struct Gathering<'a> {
     pub keys: &'a [&'a dyn Signer],
     pub cosigning: &'a Cosigning,
     pub memory: &'a Memory,
+    /// A timestamp for the head that others have confirmed together with its cosignatures.
+    pub stamped: Option<&'a Stamped>,
     /// For messages.
     pub repository: &'a Path,
 }
@@ -128,14 +131,17 @@ impl Gathering<'_> {
         writer: &mut Writer,
         next: &mut NextHead,
     ) -> Result<Gathered, PublishError> {
+        let public: Vec<PublicKey> = self.keys.iter().map(|key| key.public()).collect();
         if next.roles.witnesses.needed() == 0 {
+            check(&next.roles, &public, self.cosigning, next.version)?;
             next.head.checkpoint = None;
             return Ok(Gathered::Enough(0));
         }
-        let written = self.memory.prepare(writer, next)?;
         let shown = Shown::read(writer)?;
         let mut collected = Collected::of(next)?;
-        for note in [next.head.checkpoint.as_ref(), shown.checkpoint.as_ref()] {
+        let stamped = self.stamped.and_then(|stamped| stamped.checkpoint.as_ref());
+        let before = [next.head.checkpoint.as_ref(), shown.checkpoint.as_ref()];
+        for note in before.into_iter().chain([stamped]) {
             collected.take(note.map(|note| &note[..]).unwrap_or_default());
         }
         for path in &self.cosigning.cosigned {
@@ -143,9 +149,12 @@ impl Gathering<'_> {
         }
         let mut note = Note::new(collected.volume, collected.log);
         let out = self.cosigning.checkpoint_out.as_ref();
-        if out.is_some() || !collected.is_enough() {
-            let public: Vec<PublicKey> = self.keys.iter().map(|key| key.public()).collect();
+        let asks = out.is_some() || !collected.is_enough();
+        if asks {
             check(&next.roles, &public, self.cosigning, next.version)?;
+        }
+        let written = self.memory.prepare(writer, next)?;
+        if asks {
             self.sign(&mut note, &next.roles)?;
         }
         if let Some(out) = out {

@@ -20,7 +20,8 @@
 //! | `destination`, `beginning` | where new blocks go; a new repository that is removed after a failure |
 //! | [`PublishOptions`], [`NewVolume`] | what the caller decides; the first policy of a new volume |
 //! | `succession` | the number of the next version, and the head that publishes it |
-//! | [`renewal`], [`signing`] | a longer validity; versions signed on another machine |
+//! | [`renewal`] | a longer validity |
+//! | [`signing`], [`installing`] | versions signed on another machine: on that machine, and where the repository is |
 //! | [`rotation`] | the next policy: proposed, signed, installed |
 //! | [`travelling`] | files on their way between machines |
 //! | `closure` | whether a repository has all of a version |
@@ -39,6 +40,7 @@ pub mod cosigning;
 mod destination;
 pub mod exclude;
 mod gather;
+pub mod installing;
 mod memory;
 mod new_volume;
 mod options;

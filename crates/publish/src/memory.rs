@@ -2,8 +2,7 @@
 //! that head's log.
 //!
 //! Two records of one version are a fork for every reader. So each command that signs does the following under
-//! one lock of this memory: it compares, signs, keeps the new head, and shows it in the repository. The lock is
-//! that of the volume's state (crate `state`).
+//! one lock of this memory (`state::SigningState`): it compares, signs, keeps the new head, and shows it in the repository.
 //!
 //! A head that witnesses are to cosign is kept as *pending* until it is shown: others have seen it, readers have not.
 
@@ -11,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use state::{LockedState, VolumeState};
+use state::{SigningState, VolumeState};
 use store::writer::{Committed, Writer};
 use trust::chain::Chain;
 use trust::floor::Floor;
@@ -30,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The memory of one volume, locked until dropped. Empty where the caller keeps no state: the repository is then
 /// trusted to show what was signed.
-pub(crate) struct Memory(Option<LockedState>);
+pub(crate) struct Memory(Option<SigningState>);
 
 /// A head to be committed, and the leaves of the log that come with it.
 pub(crate) struct NextHead {
@@ -57,10 +56,10 @@ impl Memory {
         state_directory: Option<&Path>,
     ) -> Result<Memory, PublishError> {
         let Some(directory) = state_directory else {
-            return Ok(Memory(None));
+            return Ok(Memory::none());
         };
         let state = VolumeState::at(directory, volume);
-        Ok(Memory(Some(state.lock(Instant::now() + PATIENCE)?)))
+        Ok(Memory(Some(state.lock_signing(Instant::now() + PATIENCE)?)))
     }
 
     /// A memory that keeps nothing.
@@ -70,21 +69,37 @@ impl Memory {
 
     /// The head that was signed last, whether it was shown or is pending.
     pub(crate) fn last(&self) -> Result<Option<Head>, PublishError> {
-        match self.pending()? {
-            Some(pending) => Ok(Some(pending)),
-            None => self.shown(),
-        }
+        let (signed, pending) = (self.signed()?, self.pending()?);
+        let is_newer = match (&signed, &pending) {
+            (Some(signed), Some(pending)) => version_of(pending)? > version_of(signed)?,
+            _ => pending.is_some(),
+        };
+        Ok(if is_newer { pending } else { signed })
     }
 
-    /// The head that was signed last and was shown, or was about to be.
-    pub(crate) fn shown(&self) -> Result<Option<Head>, PublishError> {
+    /// The head that was signed last and was shown, or was about to be; for somebody whose repository shows `version`. A head
+    /// that `bulla sign` has signed counts, because others may have shown it, unless it waits for witnesses here.
+    pub(crate) fn shown(&self, version: u64) -> Result<Option<Head>, PublishError> {
+        let Some(signed) = self.signed()? else {
+            return Ok(None);
+        };
+        let waits = match self.pending()? {
+            Some(pending) => is_same(&pending, &signed) && version_of(&pending)? > version,
+            None => false,
+        };
+        Ok((!waits).then_some(signed))
+    }
+
+    /// The head that this machine keeps as signed.
+    fn signed(&self) -> Result<Option<Head>, PublishError> {
         match &self.0 {
             Some(state) => state.signed()?.map(decode).transpose(),
             None => Ok(None),
         }
     }
 
-    /// The head that witnesses have heard of, if it is newer than all that was shown.
+    /// The head that witnesses have heard of, unless something newer was shown. It was shown itself if a repository has its
+    /// version: a process that ends between the two forgets to remove it here.
     pub(crate) fn pending(&self) -> Result<Option<Head>, PublishError> {
         let Some(state) = &self.0 else {
             return Ok(None);
@@ -92,11 +107,13 @@ impl Memory {
         let Some(pending) = state.pending()?.map(decode).transpose()? else {
             return Ok(None);
         };
-        let is_newer = match &self.shown()? {
-            Some(shown) => version_of(&pending)? > version_of(shown)?,
+        let counts = match &self.signed()? {
+            Some(signed) => {
+                is_same(&pending, signed) || version_of(&pending)? > version_of(signed)?
+            }
             None => true,
         };
-        Ok(is_newer.then_some(pending))
+        Ok(counts.then_some(pending))
     }
 
     /// Keeps a head before any witness hears of it.
@@ -208,8 +225,10 @@ impl Memory {
         }
         writer.tile_log(&head.log);
         self.keep(&bytes)?;
+        let committed = writer.commit(&bytes)?;
+        // Last: until the head is visible, the next command goes on from the pending one.
         self.forget_pending()?;
-        Ok(writer.commit(&bytes)?)
+        Ok(committed)
     }
 }
 
@@ -240,6 +259,11 @@ impl NextHead {
             roles: examined.roles,
         })
     }
+}
+
+/// Whether two heads are of one version.
+fn is_same(one: &Head, other: &Head) -> bool {
+    one.record.hash() == other.record.hash()
 }
 
 /// A head that this machine has kept.

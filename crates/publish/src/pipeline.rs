@@ -243,6 +243,7 @@ pub(crate) fn conclude(
                 keys,
                 cosigning: &options.cosigning,
                 memory: &memory,
+                stamped: None,
                 repository,
             };
             match gathering.gather(&mut writing.writer, &mut head)? {

@@ -155,6 +155,14 @@ pub enum PublishError {
         /// The version that needs one.
         version: u64,
     },
+    /// A timestamp that was signed elsewhere ends before the one that the repository shows.
+    #[error("the timestamp ends at {}, and the repository shows one until {}", rfc3339(*until), rfc3339(*before))]
+    OlderTimestamp {
+        /// Its end, unix seconds.
+        until: u64,
+        /// The end of the one that is shown, unix seconds.
+        before: u64,
+    },
     /// A key did not sign: one that lies in a token, or with an agent.
     #[error(transparent)]
     NoSignature(#[from] NoSignature),

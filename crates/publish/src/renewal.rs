@@ -19,6 +19,7 @@ use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
+use trust::timestamp::Timestamp;
 
 use crate::closure;
 use crate::confirming::{self, Confirming};
@@ -104,7 +105,8 @@ pub fn renew_with(
     if (public.iter()).all(|key| confirms_only(roles, key)) {
         check_newest(&shown, &memory, repository)?;
         let gathered = stamping::gathered(options)?;
-        return stamp(&mut writer, &statements, gathered.as_ref(), &signing);
+        let gathered = gathered.as_ref().map(|stamped| &stamped.timestamp);
+        return stamp(&mut writer, &statements, gathered, &signing);
     }
     if !options.timestamps.is_empty() {
         return Err(PublishError::Impossible(
@@ -124,6 +126,7 @@ pub fn renew_with(
         keys,
         cosigning: &options.cosigning,
         memory: &memory,
+        stamped: None,
         repository,
     };
     match gathering.gather(&mut writer, &mut head)? {
@@ -181,7 +184,7 @@ fn check_newest(
     memory: &Memory,
     repository: &Path,
 ) -> Result<(), PublishError> {
-    let Some(signed) = memory.shown()? else {
+    let Some(signed) = memory.shown(shown.version.saturating_sub(1))? else {
         return Ok(());
     };
     if shown.takes_back(&signed)? {
@@ -285,7 +288,21 @@ fn stamp(
         gathered,
     };
     let policy = (offer.chain.newest(), offer.chain.newest_hash());
-    confirming::confirm(&mut head, volume, policy, &confirming)?;
+    let shown = floor.judge(&head, &Terms::strict(issued), &mut signatures);
+    let before = match (shown, &head.timestamp) {
+        (Ok(_), Some(shown)) => {
+            shown
+                .statement()
+                .read::<Timestamp>(volume)
+                .map_err(bad)?
+                .until
+        }
+        _ => 0,
+    };
+    let until = confirming::confirm(&mut head, volume, policy, &confirming)?;
+    if gathered.is_some() && until < before {
+        return Err(PublishError::OlderTimestamp { until, before });
+    }
     // Only a head that a reader would accept is committed.
     let judged = floor.judge(&head, &Terms::strict(issued), &mut signatures);
     let valid_until = judged.map_err(bad)?.valid_until;

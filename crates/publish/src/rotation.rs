@@ -27,7 +27,7 @@ use crate::cosigning::{Gathered, Gathering};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
-use crate::stamping;
+use crate::stamping::{self, Stamped};
 use crate::succession::Succession;
 use crate::travelling::{read_file, write_file};
 
@@ -219,57 +219,30 @@ pub fn install(
     options: &PublishOptions,
 ) -> Result<InstalledPolicy, PublishError> {
     let received = complete(paths)?;
-    let examined = received.examined;
-    let number = examined.policy.number;
-    let not_next = |why| PublishError::PolicyNotNext {
-        path: repository.to_owned(),
-        number,
-        why,
+    let stamped = stamping::gathered(options)?;
+    let mut rotation = match Rotation::begin(received, repository, options)? {
+        Begun::Again(installed) => return Ok(*installed),
+        Begun::Next(rotation) => rotation,
     };
-    let opened = Repository::open(repository)?;
-    let mut writer = Writer::begin(&opened)?;
-    let shown = current(repository)?;
-    if shown.volume != examined.volume {
-        return Err(not_next(Reject::WrongVolume));
+    if rotation.examined.policy.revoked.is_none() {
+        let confirming = Confirming {
+            keys,
+            now: options.clock.now(),
+            valid: options.valid,
+            gathered: stamped.as_ref().map(|stamped| &stamped.timestamp),
+        };
+        if options.cosigning.checkpoint_out.is_none() {
+            rotation.check_timestamp(&confirming)?;
+        }
+        if rotation.gather(keys, stamped.as_ref(), options)? == Gathered::Waits {
+            return Ok(InstalledPolicy {
+                waits_for_witnesses: true,
+                ..InstalledPolicy::new(rotation.examined, None)
+            });
+        }
+        rotation.confirm(&confirming)?;
     }
-    let mut signatures = Signatures::default();
-    if shown.hash == examined.hash {
-        let known = opened.floor(&shown.head, &mut signatures)?;
-        let until = judged(&known, &shown.head, options.clock.now());
-        return Ok(InstalledPolicy {
-            again: true,
-            ..InstalledPolicy::new(examined, until)
-        });
-    }
-    let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
-    let shown = match examined.policy.lower {
-        false => with_pending(shown, &memory, &opened)?,
-        true => shown,
-    };
-    let known = opened.floor(&shown.head, &mut signatures)?;
-    let policy = &received.proposal.policy;
-    let head = proposal::installed(&known, &shown.head, policy, &mut signatures);
-    let mut head = head.map_err(not_next)?;
-    let record: RootRecord = head.record.statement().read(shown.volume)?;
-    confirm(&mut head, &examined, keys, options)?;
-    let forgetful = Memory::none();
-    let memory = match waits_for_others(&memory, &head, &record, repository)? {
-        // What this machine has signed and the repository does not show must not be forgotten.
-        true => &forgetful,
-        false => &memory,
-    };
-    let mut next = next_head(&shown, head, &record, policy, &examined)?;
-    if examined.policy.revoked.is_none()
-        && cosign(&mut writer, &mut next, keys, repository, options)? == Gathered::Waits
-    {
-        return Ok(InstalledPolicy {
-            waits_for_witnesses: true,
-            ..InstalledPolicy::new(examined, None)
-        });
-    }
-    memory.show(&mut writer, &next)?;
-    let until = judged(&known, &next.head, options.clock.now());
-    Ok(InstalledPolicy::new(examined, until))
+    rotation.show(options)
 }
 
 impl InstalledPolicy {
@@ -283,22 +256,124 @@ impl InstalledPolicy {
     }
 }
 
-/// Gives the head the cosignatures that the new policy demands. They are of a version that was signed before, so witnesses
-/// learn nothing that must be remembered.
-fn cosign(
-    writer: &mut Writer,
-    next: &mut NextHead,
-    keys: &[&dyn Signer],
-    repository: &Path,
-    options: &PublishOptions,
-) -> Result<Gathered, PublishError> {
-    let gathering = Gathering {
-        keys,
-        cosigning: &options.cosigning,
-        memory: &Memory::none(),
-        repository,
-    };
-    gathering.gather(writer, next)
+/// A policy on its way into a repository, which is locked.
+struct Rotation<'a> {
+    repository: &'a Path,
+    examined: ExaminedProposal,
+    writer: Writer,
+    memory: Memory,
+    /// Whether the memory stays as it is: what this machine has signed and the repository does not show must not be forgotten.
+    keeps_memory: bool,
+    /// A reader who knows the policies that the repository has.
+    known: Floor,
+    next: NextHead,
+}
+
+enum Begun<'a> {
+    /// The policy stands there already.
+    Again(Box<InstalledPolicy>),
+    Next(Box<Rotation<'a>>),
+}
+
+impl<'a> Rotation<'a> {
+    fn begin(
+        received: ReceivedProposal,
+        repository: &'a Path,
+        options: &PublishOptions,
+    ) -> Result<Begun<'a>, PublishError> {
+        let examined = received.examined;
+        let not_next = |why| PublishError::PolicyNotNext {
+            path: repository.to_owned(),
+            number: examined.policy.number,
+            why,
+        };
+        let opened = Repository::open(repository)?;
+        let writer = Writer::begin(&opened)?;
+        let shown = current(repository)?;
+        if shown.volume != examined.volume {
+            return Err(not_next(Reject::WrongVolume));
+        }
+        let mut signatures = Signatures::default();
+        if shown.hash == examined.hash {
+            let known = opened.floor(&shown.head, &mut signatures)?;
+            let until = judged(&known, &shown.head, options.clock.now());
+            let again = InstalledPolicy {
+                again: true,
+                ..InstalledPolicy::new(examined, until)
+            };
+            return Ok(Begun::Again(Box::new(again)));
+        }
+        let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
+        let shown = match examined.policy.lower {
+            false => with_pending(shown, &memory, &opened)?,
+            true => shown,
+        };
+        let known = opened.floor(&shown.head, &mut signatures)?;
+        let policy = &received.proposal.policy;
+        let head = proposal::installed(&known, &shown.head, policy, &mut signatures);
+        let head = head.map_err(not_next)?;
+        let record: RootRecord = head.record.statement().read(shown.volume)?;
+        let keeps_memory = waits_for_others(&memory, &head, &record, repository)?;
+        let next = next_head(&shown, head, &record, policy, &examined)?;
+        Ok(Begun::Next(Box::new(Rotation {
+            repository,
+            examined,
+            writer,
+            memory,
+            keeps_memory,
+            known,
+            next,
+        })))
+    }
+
+    /// Refuses a timestamp that could not be made, before a witness is asked.
+    fn check_timestamp(&self, confirming: &Confirming<'_>) -> Result<(), PublishError> {
+        let policy = Policy::Successor(self.examined.policy.clone());
+        let (head, policy) = (&self.next.head, (&policy, self.examined.hash));
+        let prepared = confirming::prepared(head, self.examined.volume, policy, confirming);
+        unless_over(prepared)
+    }
+
+    /// Gives the head the cosignatures that the new policy demands. They are of a version that was signed before, so
+    /// witnesses learn nothing that must be remembered.
+    fn gather(
+        &mut self,
+        keys: &[&dyn Signer],
+        stamped: Option<&Stamped>,
+        options: &PublishOptions,
+    ) -> Result<Gathered, PublishError> {
+        let gathering = Gathering {
+            keys,
+            cosigning: &options.cosigning,
+            memory: &Memory::none(),
+            stamped,
+            repository: self.repository,
+        };
+        gathering.gather(&mut self.writer, &mut self.next)
+    }
+
+    /// Gives the head the timestamp that the new policy demands.
+    fn confirm(&mut self, confirming: &Confirming<'_>) -> Result<(), PublishError> {
+        let policy = Policy::Successor(self.examined.policy.clone());
+        let (head, policy) = (&mut self.next.head, (&policy, self.examined.hash));
+        let confirmed = confirming::confirm(head, self.examined.volume, policy, confirming);
+        unless_over(confirmed)
+    }
+
+    fn show(
+        mut self: Box<Self>,
+        options: &PublishOptions,
+    ) -> Result<InstalledPolicy, PublishError> {
+        let none = Memory::none();
+        let memory = if self.keeps_memory {
+            &none
+        } else {
+            &self.memory
+        };
+        memory.show(&mut self.writer, &self.next)?;
+        let until = judged(&self.known, &self.next.head, options.clock.now());
+        Ok(InstalledPolicy::new(self.examined, until))
+    }
 }
 
 /// The head with the version that waits for witnesses, if there is one and the repository has all of it; else the one that the
@@ -329,34 +404,29 @@ fn with_pending(
 }
 
 /// The request of a timestamp for the newest version under the policy that [`install`] would make the newest one, for
-/// timestamp keys on other machines. Uses only validity (of the timestamp) and clock of `options`.
+/// timestamp keys on other machines. Where the policy has a quorum, the version is cosigned first, with `keys` of the log.
+/// Uses only validity (of the timestamp), clock, state directory and witnesses of `options`.
 ///
 /// # Errors
-/// As [`install`] about the proposal; [`PublishError::Impossible`] if the policy has no timestamp keys.
+/// As [`install`] about the proposal and the witnesses; [`PublishError::Impossible`] if the policy has no timestamp keys, or
+/// stands there already.
 pub fn timestamp_request(
     paths: &[PathBuf],
     repository: &Path,
+    keys: &[&dyn Signer],
     options: &PublishOptions,
 ) -> Result<TimestampRequest, PublishError> {
-    let received = complete(paths)?;
-    let (opened, shown) = (Repository::open(repository)?, current(repository)?);
-    let shown = match received.examined.policy.lower {
-        false => {
-            let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
-            with_pending(shown, &memory, &opened)?
+    match Rotation::begin(complete(paths)?, repository, options)? {
+        Begun::Again(_) => Err(PublishError::Impossible(
+            "the policy is installed already: `bulla renew REPO --timestamp-out FILE` asks for its next timestamp",
+        )),
+        Begun::Next(mut rotation) => {
+            stamping::check_demanded(&rotation.examined.policy.roles, keys)?;
+            rotation.gather(keys, None, options)?;
+            let opened = rotation.writer.repository();
+            stamping::request_for(opened, &rotation.next.head, options)
         }
-        true => shown,
-    };
-    let mut signatures = Signatures::default();
-    let known = opened.floor(&shown.head, &mut signatures)?;
-    let policy = &received.proposal.policy;
-    let head = proposal::installed(&known, &shown.head, policy, &mut signatures);
-    let head = head.map_err(|why| PublishError::PolicyNotNext {
-        path: repository.to_owned(),
-        number: received.examined.policy.number,
-        why,
-    })?;
-    stamping::request_for(&opened, &head, options)
+    }
 }
 
 /// A proposal that enough owners have signed.
@@ -391,27 +461,9 @@ fn gathered(paths: &[PathBuf]) -> Result<ReceivedProposal, PublishError> {
     Ok(received)
 }
 
-/// Gives the head the timestamp that the new policy demands. A version that has ended needs none: nobody reads it until
-/// it is renewed.
-fn confirm(
-    head: &mut Head,
-    examined: &ExaminedProposal,
-    keys: &[&dyn Signer],
-    options: &PublishOptions,
-) -> Result<(), PublishError> {
-    if examined.policy.revoked.is_some() {
-        return Ok(());
-    }
-    let gathered = stamping::gathered(options)?;
-    let confirming = Confirming {
-        keys,
-        now: options.clock.now(),
-        valid: options.valid,
-        gathered: gathered.as_ref(),
-    };
-    let policy = Policy::Successor(examined.policy.clone());
-    let policy = (&policy, examined.hash);
-    match confirming::confirm(head, examined.volume, policy, &confirming) {
+/// A version that has ended needs no timestamp: nobody reads it until it is renewed.
+fn unless_over<T>(confirmed: Result<T, PublishError>) -> Result<(), PublishError> {
+    match confirmed {
         Ok(_) | Err(PublishError::RecordOver { .. }) => Ok(()),
         Err(error) => Err(error),
     }

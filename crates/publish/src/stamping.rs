@@ -1,15 +1,17 @@
 //! Timestamps by keys on several machines: [`request`] and its sisters make a request where the repository is, [`sign`]
-//! signs it where a timestamp key is. [`crate::renewal`], [`crate::signing`] and [`crate::rotation`] take what came back.
+//! signs it where a timestamp key is. [`crate::renewal`], [`crate::installing`] and [`crate::rotation`] take what came back.
 //!
 //! The machine with the key is a reader that remembers what it confirmed last: it confirms no older version, and no other
 //! record of the same one.
 
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use store::repository::Repository;
 use trust::Reject;
 use trust::head::Head;
 use trust::key::PublicKey;
+use trust::policy::Roles;
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::signer::Signer;
@@ -102,7 +104,7 @@ pub fn sign(
         examined,
     } = received;
     let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
-    let last = last(&memory, examined.volume)?;
+    let last = last(&memory, examined.volume, examined.record.version)?;
     let now = options.clock.now();
     let version = examined.record.version;
     let mut signatures = Signatures::default();
@@ -128,9 +130,9 @@ pub fn sign(
 }
 
 /// The newest head that this machine has confirmed, or signed with all others who must. One that waits for witnesses was not
-/// shown, and does not count.
-fn last(memory: &Memory, volume: VolumeId) -> Result<Option<Head>, PublishError> {
-    let signed = memory.shown()?;
+/// shown, and does not count where an older `version` is to be confirmed.
+fn last(memory: &Memory, volume: VolumeId, version: u64) -> Result<Option<Head>, PublishError> {
+    let signed = memory.shown(version)?;
     let whole = match &signed {
         Some(signed) => Succession::of_own(signed.clone())?.is_some(),
         None => false,
@@ -169,6 +171,25 @@ pub fn request(
     request_for(&opened, &head, options)
 }
 
+/// Refuses a request where nobody needs a timestamp, and keys that would sign nothing: those of the log sign where witnesses
+/// are to cosign the version first.
+///
+/// # Errors
+/// [`PublishError::Impossible`].
+pub(crate) fn check_demanded(roles: &Roles, keys: &[&dyn Signer]) -> Result<(), PublishError> {
+    if roles.timestamps.is_empty() {
+        return Err(PublishError::Impossible(
+            "the policy of this volume has no timestamp keys, so nobody needs a timestamp",
+        ));
+    }
+    if roles.witnesses.needed() == 0 && !keys.is_empty() {
+        return Err(PublishError::Impossible(
+            "a request of a timestamp needs no key here: the policy demands no cosignatures",
+        ));
+    }
+    Ok(())
+}
+
 /// The request of a timestamp for a head that `opened` will show.
 pub(crate) fn request_for(
     opened: &Repository,
@@ -178,11 +199,7 @@ pub(crate) fn request_for(
     let mut signatures = Signatures::default();
     let known = opened.floor(head, &mut signatures)?;
     let chain = known.known_chain(head, &mut signatures)?;
-    if chain.newest().roles().timestamps.is_empty() {
-        return Err(PublishError::Impossible(
-            "the policy of this volume has no timestamp keys, so nobody needs a timestamp",
-        ));
-    }
+    check_demanded(chain.newest().roles(), &[])?;
     let record: RootRecord = head.record.statement().read(chain.volume())?;
     let now = options.clock.now();
     if now >= record.until() {
@@ -197,11 +214,18 @@ pub(crate) fn request_for(
     Ok(request)
 }
 
+/// A timestamp that keys on other machines have signed.
+pub(crate) struct Stamped {
+    pub timestamp: Signed,
+    /// The cosigned checkpoint of the head that they confirmed, if it has one.
+    pub checkpoint: Option<Bytes>,
+}
+
 /// The timestamp in copies of one request, with the signatures of all of them. `None` without a file.
 ///
 /// # Errors
 /// As [`read`]; [`PublishError::OtherCopy`]; [`PublishError::BadRequest`] for a timestamp that has ended.
-pub(crate) fn gathered(options: &PublishOptions) -> Result<Option<Signed>, PublishError> {
+pub(crate) fn gathered(options: &PublishOptions) -> Result<Option<Stamped>, PublishError> {
     let Some((first, others)) = options.timestamps.split_first() else {
         return Ok(None);
     };
@@ -222,5 +246,8 @@ pub(crate) fn gathered(options: &PublishOptions) -> Result<Option<Signed>, Publi
             why: Reject::Expired { until, now },
         });
     }
-    Ok(Some(request.reduced(&examined)))
+    Ok(Some(Stamped {
+        timestamp: request.reduced(&examined),
+        checkpoint: request.head.checkpoint,
+    }))
 }

@@ -3,6 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`volume_state`] | the floor of one volume and the files beside it; every change under a lock, fsynced |
+//! | [`signing_state`] | what this machine has signed of one volume, under a lock of its own |
 //! | `evidence` | evidence of forks and rollbacks, within quotas |
 //! | [`journal`] | an append-only file whose records are fsynced at most a second later |
 //! | [`witness`] | what a witness of logs has cosigned, and evidence of what it refused |
@@ -29,6 +30,7 @@ pub mod journal;
 pub mod keyfile;
 mod lock;
 pub mod private;
+pub mod signing_state;
 pub mod slots;
 mod stretch;
 pub mod volume_state;
@@ -37,4 +39,5 @@ pub mod witness;
 pub use clock::{Clock, ManualClock, SteadyClock};
 pub use error::StateError;
 pub use journal::Journal;
+pub use signing_state::SigningState;
 pub use volume_state::{LockedState, VolumeState, default_directory};

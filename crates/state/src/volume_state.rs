@@ -1,32 +1,28 @@
 //! The state of one volume on this machine (design `trees.md`, *Floor*).
 //!
-//! One small directory per volume. It holds the floor, the head that a reader adopted last, the head that a
-//! publisher on this machine signed last with the last leaves of its log, and evidence of forks and
-//! rollbacks (`evidence`). A file is replaced as a whole: write, fsync, rename, fsync. All processes of the user take one
-//! lock.
+//! One small directory per volume. It holds the floor, the head that a reader adopted last, what this machine has signed
+//! ([`crate::signing_state`]), and evidence of forks and rollbacks (`evidence`). A file is replaced as a whole: write,
+//! fsync, rename, fsync. All processes of the user take one lock to read, and another one to sign, which takes long where
+//! a key waits for its owner.
 //!
 //! This is state, not a cache: without the floor the reader forgets which versions it has seen. Only the
 //! rules of `trust::floor` lower it. Nothing depends on the adopted head.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use trust::floor::{Floor, MAX_FLOOR_BYTES};
-use trust::statement::{MAX_SIGNED_BYTES, VolumeId};
+use trust::statement::VolumeId;
 
 use crate::blocking::{self, AbandonOnDrop, Claim};
 use crate::error::{StateError, failed, stalled};
 use crate::lock::{self, LockFile};
 use crate::private;
-
-/// Number of leaves that a publisher keeps. A repository that was restored from a backup, or whose disk was
-/// full, may lack that many versions. Beyond that, its log has a gap that cannot be filled.
-const MAX_LEAVES: u64 = 1024;
+use crate::signing_state::{LEAVES, SigningState};
 
 /// Maximum time for finding the name of a lock's holder.
 const NAMING: Duration = Duration::from_millis(500);
@@ -63,12 +59,8 @@ pub fn default_directory() -> PathBuf {
     }
 }
 
-const LEAVES: &str = "leaves";
+const SIGNING_LOCK: &str = "signing.lock";
 pub(crate) const EVIDENCE: &str = "evidence";
-
-fn leaf_name(epoch: u64, index: u64) -> String {
-    format!("{LEAVES}/{epoch}.{index}")
-}
 
 impl VolumeState {
     /// The state of `volume` under `state_directory`. The first lock makes the directory; nothing is read or
@@ -94,6 +86,16 @@ impl VolumeState {
     pub fn lock(&self, deadline: Instant) -> Result<LockedState, StateError> {
         self.prepare()?;
         Ok(self.locked(LockFile::take(self.lock_path(), deadline)?))
+    }
+
+    /// Takes the lock of those who sign; waits for it on this thread until `deadline`. Readers do not wait for it.
+    ///
+    /// # Errors
+    /// As [`VolumeState::lock`].
+    pub fn lock_signing(&self, deadline: Instant) -> Result<SigningState, StateError> {
+        self.prepare()?;
+        let lock = LockFile::take(self.directory.join(SIGNING_LOCK), deadline)?;
+        Ok(SigningState::new(self.directory.clone(), lock))
     }
 
     /// Takes the lock, runs `work` on the pool of blocking threads, and releases the lock. Waiting for
@@ -190,7 +192,15 @@ impl VolumeState {
             private::tighten(directory)?;
         }
         for name in [
-            "floor", "signed", "pending", "adopted", "policy", EVIDENCE, LEAVES,
+            SIGNING_LOCK,
+            "floor",
+            "signed",
+            "pending",
+            "confirmed",
+            "adopted",
+            "policy",
+            EVIDENCE,
+            LEAVES,
         ] {
             private::tighten(&self.directory.join(name))?;
         }
@@ -277,21 +287,13 @@ impl LockedState {
         self.replace("floor", &floor.encode())
     }
 
-    /// The head that this machine signed last as the volume's publisher, if it ever signed one.
-    ///
-    /// # Errors
-    /// [`StateError`] when the file exists and is not readable.
-    pub fn signed(&self) -> Result<Option<Vec<u8>>, StateError> {
-        self.head("signed")
-    }
-
     /// The head that was adopted last, if there was one. It is as untrusted as a head from a replica:
     /// the caller judges it.
     ///
     /// # Errors
     /// [`StateError`] when the file exists and is not readable.
     pub fn adopted_head(&self) -> Result<Option<Vec<u8>>, StateError> {
-        self.head("adopted")
+        read_head(&self.directory.join("adopted"))
     }
 
     /// Keeps the head that was adopted.
@@ -306,118 +308,21 @@ impl LockedState {
         self.replace("adopted", head)
     }
 
-    fn head(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
-        let path = self.directory.join(name);
-        let mut bytes = Vec::new();
-        match File::open(&path) {
-            Ok(file) => file
-                .take(trust::head::MAX_HEAD_BYTES as u64 + 1)
-                .read_to_end(&mut bytes),
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(failed(&path, e)),
-        }
-        .map_err(|e| failed(&path, e))?;
-        Ok(Some(bytes))
-    }
-
-    /// Keeps the head that is about to be published. Call this before any reader can see the head.
-    ///
-    /// # Errors
-    /// [`StateError`]; then the head must not be published.
-    pub fn keep_signed(&self, head: &[u8]) -> Result<(), StateError> {
-        self.replace("signed", head)
-    }
-
-    /// The head that this machine signed, and that witnesses may have heard of, before any reader could see it.
-    ///
-    /// # Errors
-    /// [`StateError`] when the file exists and is not readable.
-    pub fn pending(&self) -> Result<Option<Vec<u8>>, StateError> {
-        self.head("pending")
-    }
-
-    /// Keeps a head that witnesses are about to hear of, or forgets it.
-    ///
-    /// # Errors
-    /// [`StateError`]; then no witness must hear of it.
-    pub fn keep_pending(&self, head: Option<&[u8]>) -> Result<(), StateError> {
-        let path = self.directory.join("pending");
-        let Some(head) = head else {
-            return match fs::remove_file(&path) {
-                Ok(()) => private::sync_parent(&path),
-                Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-                Err(e) => Err(failed(&path, e)),
-            };
-        };
-        self.replace("pending", head)
-    }
-
-    /// The head that a timestamp key of this machine confirmed last for a repository elsewhere, if one ever did.
-    ///
-    /// # Errors
-    /// [`StateError`] when the file exists and is not readable.
-    pub fn confirmed(&self) -> Result<Option<Vec<u8>>, StateError> {
-        self.head("confirmed")
-    }
-
-    /// Keeps the head that is confirmed. Call this before anybody can see the signature.
-    ///
-    /// # Errors
-    /// [`StateError`]; then the signature must not be given away.
-    pub fn keep_confirmed(&self, head: &[u8]) -> Result<(), StateError> {
-        self.replace("confirmed", head)
-    }
-
-    /// The policy that an owner's key signed last on this machine, if one ever did.
-    ///
-    /// # Errors
-    /// [`StateError`] when the file exists and is not readable.
-    pub fn signed_policy(&self) -> Result<Option<Vec<u8>>, StateError> {
-        self.head("policy")
-    }
-
-    /// Keeps a policy that an owner's key has signed. Call this before anybody can see the signature.
-    ///
-    /// # Errors
-    /// [`StateError`]; then the signature must not be given away.
-    pub fn keep_signed_policy(&self, policy: &[u8]) -> Result<(), StateError> {
-        self.replace("policy", policy)
-    }
-
-    /// Keeps a signed leaf of the log. Call this before keeping the head of that log.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn keep_leaf(&self, epoch: u64, index: u64, leaf: &[u8]) -> Result<(), StateError> {
-        let kept = self.leaves(epoch, index, index.saturating_add(1));
-        if kept.first().is_some_and(|(_, kept)| kept == leaf) {
-            return Ok(());
-        }
-        let directory = self.directory.join(LEAVES);
-        private::create_directory(&directory)?;
-        self.replace(&leaf_name(epoch, index), leaf)?;
-        if let Some(oldest) = index.checked_sub(MAX_LEAVES) {
-            let path = self.directory.join(leaf_name(epoch, oldest));
-            // The leaf may never have been kept.
-            let _ = fs::remove_file(path);
-        }
-        Ok(())
-    }
-
-    /// The kept leaves `from..until` of a log: index and signed statement. Unreadable ones are left out.
-    pub fn leaves(&self, epoch: u64, from: u64, until: u64) -> Vec<(u64, Bytes)> {
-        let first = from.max(until.saturating_sub(MAX_LEAVES));
-        let read = |index| {
-            let file = File::open(self.directory.join(leaf_name(epoch, index))).ok()?;
-            let mut bytes = Vec::new();
-            let most = MAX_SIGNED_BYTES as u64;
-            file.take(most).read_to_end(&mut bytes).ok()?;
-            Some((index, bytes.into()))
-        };
-        (first..until).filter_map(read).collect()
-    }
-
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         private::replace(&self.directory.join(name), bytes)
     }
+}
+
+/// A head or a policy that was kept; none if the file does not exist.
+pub(crate) fn read_head(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file
+            .take(trust::head::MAX_HEAD_BYTES as u64 + 1)
+            .read_to_end(&mut bytes),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed(path, e)),
+    }
+    .map_err(|e| failed(path, e))?;
+    Ok(Some(bytes))
 }

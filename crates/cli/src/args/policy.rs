@@ -140,8 +140,9 @@ pub struct PolicyInstall {
     /// Use the timestamp that `bulla sign` signed into FILE on another machine (repeatable)
     #[arg(long, value_name = "FILE")]
     pub timestamp: Vec<PathBuf>,
-    /// Install nothing; write a request for that timestamp to FILE, for `bulla sign` on other machines
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "timestamp"])]
+    /// Install nothing; write a request for that timestamp to FILE, for `bulla sign` on other machines. Where the policy
+    /// demands witnesses, they cosign first
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["timestamp", "checkpoint_out"])]
     pub timestamp_out: Option<PathBuf>,
     /// Where the keys' passphrases come from.
     #[command(flatten)]

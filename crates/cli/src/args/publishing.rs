@@ -120,8 +120,9 @@ pub struct Publish {
     /// With --install: use the timestamp that `bulla sign` signed into FILE on another machine (repeatable)
     #[arg(long, value_name = "FILE", requires = "install")]
     pub timestamp: Vec<PathBuf>,
-    /// With --install: change nothing; write a request for that timestamp to FILE, for `bulla sign` on other machines
-    #[arg(long, value_name = "FILE", requires = "install", conflicts_with_all = ["key", "timestamp"])]
+    /// With --install: show nothing; write a request for that timestamp to FILE, for `bulla sign` on other machines. Where the
+    /// policy demands witnesses, they cosign first
+    #[arg(long, value_name = "FILE", requires = "install", conflicts_with_all = ["timestamp", "checkpoint_out"])]
     pub timestamp_out: Option<PathBuf>,
     /// Who may sign what in a new volume.
     #[command(flatten)]
@@ -293,7 +294,7 @@ pub struct Renew {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["unsigned", "valid"])]
     pub timestamp: Vec<PathBuf>,
     /// Sign nothing; write a request for a timestamp of the newest version to FILE, for `bulla sign` on other machines
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "unsigned", "timestamp"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "unsigned", "timestamp", "witness"])]
     pub timestamp_out: Option<PathBuf>,
     /// Where the key's passphrase comes from.
     #[command(flatten)]

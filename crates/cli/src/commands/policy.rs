@@ -220,7 +220,7 @@ pub fn install(
         ..PublishOptions::default()
     };
     if let Some(out) = &args.timestamp_out {
-        let request = rotation::timestamp_request(files, repo, &options)?;
+        let request = rotation::timestamp_request(files, repo, &key::borrowed(&keys), &options)?;
         return stamp::requested(&request, out, output);
     }
     let installed = rotation::install(files, repo, &key::borrowed(&keys), &options)?;

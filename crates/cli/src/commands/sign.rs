@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use publish::installing;
 use publish::pipeline::PublishOptions;
 use publish::progress::Published;
 use publish::signing::{self, Received};
@@ -267,13 +268,14 @@ pub fn install(
         accept_clock: args.accept_clock,
         ..PublishOptions::default()
     };
-    if let Some(out) = &args.timestamp_out {
-        let request = signing::timestamp_request(&args.install, args.repository()?, &options)?;
-        return stamp::requested(&request, out, output);
-    }
     let keys = key::signers(&args.key, &args.passphrase, global, key::reach())?;
     let keys = key::borrowed(&keys);
-    let installed = signing::install(&args.install, args.repository()?, &keys, &options)?;
+    let (files, repo) = (&args.install, args.repository()?);
+    if let Some(out) = &args.timestamp_out {
+        let request = installing::timestamp_request(files, repo, &keys, &options)?;
+        return stamp::requested(&request, out, output);
+    }
+    let installed = installing::install(files, repo, &keys, &options)?;
     upkeep::warn_of_end(args.repository()?, output);
     let record = write(Noun::Record, &installed.record_hash);
     let until = units::time(installed.valid_until);

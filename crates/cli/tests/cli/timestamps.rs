@@ -196,6 +196,29 @@ fn timestamp_of_another_version_is_not_installed() {
 }
 
 #[test]
+fn older_timestamp_does_not_replace_a_newer_one() {
+    let (people, volume) = begun();
+    for (name, valid) in [("short", "1h"), ("long", "9h")] {
+        people
+            .run(&["renew", "repo", "--timestamp-out", name, "--valid", valid])
+            .ends(0);
+        for who in ["t", "u"] {
+            confirm(&people, who, name).ends(0);
+        }
+    }
+    let install = |name: &str| {
+        let [t, u] = ["t", "u"].map(|who| format!("{name}-{who}"));
+        people.run(&["renew", "repo", "--timestamp", &t, "--timestamp", &u])
+    };
+    install("long").ends(0);
+    let refused = install("short").ends(21);
+    assert!(refused.out.contains("the repository shows one until"));
+    // The same again changes nothing.
+    install("long").ends(0);
+    assert_eq!(people.read("reader", &volume).ends(0).out, "one");
+}
+
+#[test]
 fn timer_does_not_make_a_machine_forget_what_it_signed_with_others() {
     let people = People::new(&["p", "q", "t"]);
     let [p, q, t] = ["p", "q", "t"].map(|name| people.key(name));

@@ -15,14 +15,14 @@ use crate::separate_roles::People;
 use crate::support::{Ran, copy, wait_until};
 
 /// A running `bulla witness run`.
-struct Witness {
+pub struct Witness {
     child: Child,
-    url: String,
+    pub url: String,
 }
 
 impl Witness {
     /// Starts the witness of this name, with its key and memory.
-    fn start(people: &People, name: &str, volume: &str) -> Witness {
+    pub fn start(people: &People, name: &str, volume: &str) -> Witness {
         let follows = format!("{volume}={}", people.key("p"));
         let state = people.path(&format!("memory-{name}"));
         let mut command = people.home.command(&[
@@ -54,7 +54,7 @@ impl Witness {
         Witness { child, url }
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -74,25 +74,25 @@ fn cosigned(people: &People, name: &str) -> Ran {
 }
 
 /// The size of the newest log that a witness has cosigned.
-fn size(people: &People, name: &str) -> u64 {
+pub fn size(people: &People, name: &str) -> u64 {
     let logs = cosigned(people, name).records("log");
     logs.last().map_or(0, |log| log["size"].as_u64().unwrap())
 }
 
 /// A command and the witnesses that it asks.
-fn asking<'a>(args: &[&'a str], urls: &[&'a str]) -> Vec<&'a str> {
+pub fn asking<'a>(args: &[&'a str], urls: &[&'a str]) -> Vec<&'a str> {
     let flags = urls.iter().flat_map(|url| ["--witness", url]);
     args.iter().copied().chain(flags).collect()
 }
 
-const PUBLISH: [&str; 5] = ["publish", "tree", "repo", "--key", "p"];
+pub const PUBLISH: [&str; 5] = ["publish", "tree", "repo", "--key", "p"];
 
 fn publish(people: &People, urls: &[&str]) -> Ran {
     people.run(&asking(&PUBLISH, urls))
 }
 
 /// Proposes and signs a policy with these changes. The file is `next-p`.
-fn signed_policy(people: &People, changes: &[&str], expect: &str) {
+pub fn signed_policy(people: &People, changes: &[&str], expect: &str) {
     let propose = [&["policy", "new", "repo", "--out", "next"], changes].concat();
     people.run(&propose).ends(0);
     let expect = format!("--expect={expect}");
@@ -105,7 +105,7 @@ fn signed_policy(people: &People, changes: &[&str], expect: &str) {
 const INSTALL: [&str; 6] = ["policy", "install", "next-p", "repo", "--key", "p"];
 
 /// What readers must see: a policy with a quorum of two of these witnesses.
-fn quorum(people: &People, names: &[&str]) {
+pub fn quorum(people: &People, names: &[&str]) {
     let keys: Vec<String> = names.iter().map(|name| people.key(name)).collect();
     let adds: Vec<String> = keys.iter().map(|key| format!("witnesses={key}")).collect();
     let mut changes = vec!["--needed", "witnesses=2"];

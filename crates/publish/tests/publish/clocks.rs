@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use publish::NewVolume;
+use publish::installing;
 use publish::pipeline::{Input, PublishOptions, publish_unsigned, publish_with};
 use publish::progress::{Published, Silent};
 use publish::publish_error::PublishError;
@@ -92,7 +93,7 @@ impl Publisher {
     fn install(&self, request: &Request, options: &PublishOptions) -> Result<u64, PublishError> {
         signing::write(&self.path("signed"), request).unwrap();
         let paths = [self.path("signed")];
-        Ok(signing::install(&paths, &self.path("repo"), &[], options)?.version)
+        Ok(installing::install(&paths, &self.path("repo"), &[], options)?.version)
     }
 
     /// What a reader with the right clock says, who knows nothing else.

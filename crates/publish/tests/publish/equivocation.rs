@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use publish::installing;
 use publish::pipeline::{PublishOptions, publish, publish_unsigned};
 use publish::progress::{Observer, Published, Silent};
 use publish::publish_error::PublishError;
@@ -188,7 +189,7 @@ fn installing_a_contradiction_of_what_this_machine_signed_is_refused() {
     signing::write(&world.path("signed"), &signed.request).unwrap();
     // This one signs its own.
     assert_eq!(world.renew("repo", "state").unwrap().version, 2);
-    let refused = signing::install(&[world.path("signed")], &copy, &[], &world.options("state"));
+    let refused = installing::install(&[world.path("signed")], &copy, &[], &world.options("state"));
     assert!(
         matches!(
             refused,

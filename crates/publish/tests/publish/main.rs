@@ -15,3 +15,4 @@ mod support;
 mod tar;
 mod totals;
 mod trees;
+mod witnessed;

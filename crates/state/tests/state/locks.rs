@@ -205,8 +205,9 @@ fn state_that_was_open_is_closed_to_other_users() {
         let locked = state.lock(soon()).unwrap();
         locked.store(&locked.load().unwrap()).unwrap();
         locked.keep_adopted_head(b"head").unwrap();
-        locked.keep_signed(b"head").unwrap();
-        locked.keep_leaf(0, 3, b"leaf").unwrap();
+        let signing = state.lock_signing(soon()).unwrap();
+        signing.keep_signed(b"head").unwrap();
+        signing.keep_leaf(0, 3, b"leaf").unwrap();
         let evidence = Evidence::part(&[3; 32], "floor", b"evidence".to_vec());
         locked.keep_evidence(&evidence).unwrap();
     };
@@ -214,7 +215,7 @@ fn state_that_was_open_is_closed_to_other_users() {
         let below = [directory.join("leaves"), directory.join("evidence")];
         [vec![volumes.clone(), directory.clone()], below.to_vec()].concat()
     };
-    let names = ["lock", "floor", "adopted", "signed"];
+    let names = ["lock", "signing.lock", "floor", "adopted", "signed"];
     let files = || names.map(|name| directory.join(name));
     write();
     assert_eq!(mode(&top.path().join("a")), 0o700);
@@ -265,4 +266,16 @@ fn state_directory_that_is_removed_while_in_use_is_an_error() {
     fs::remove_dir_all(directory.path().join("volumes")).unwrap();
     let error = state.lock(soon()).unwrap_err();
     assert!(matches!(error, StateError::Failed { .. }), "{error}");
+}
+
+/// A key may lie in a token that waits for a finger.
+#[test]
+fn readers_do_not_wait_for_a_process_that_signs() {
+    let top = tempfile::tempdir().unwrap();
+    let state = VolumeState::at(top.path(), &id(1));
+    let _signing = state.lock_signing(soon()).unwrap();
+    let _reading = state.lock(soon()).unwrap();
+    let now = Instant::now() + Duration::from_millis(50);
+    let refused = state.lock_signing(now).unwrap_err();
+    assert!(matches!(refused, StateError::Locked { .. }), "{refused}");
 }

@@ -58,7 +58,8 @@ impl Floor {
     }
 
     /// Whether a reader would believe this head now, were it confirmed by this timestamp. Gives the proof about the log
-    /// that is still needed. Cosignatures are not demanded: they may come later.
+    /// that is still needed. Cosignatures are demanded: who has confirmed a version confirms no older one any more, and without
+    /// its cosignatures nobody would believe this one.
     pub(crate) fn confirms(
         &self,
         head: &Head,
@@ -70,6 +71,7 @@ impl Floor {
         self.check_refused(&offer.record_hash)?;
         let proof = self.admit(&offer)?;
         self.observe(&offer)?.check_forks(&offer.record_hash)?;
+        check_witnesses(head, &offer)?;
         self.check_time(&mut offer, Some(timestamp), terms)?;
         Ok(proof)
     }

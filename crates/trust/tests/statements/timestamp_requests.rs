@@ -66,6 +66,31 @@ fn copies_that_two_keys_signed_make_a_head_that_readers_believe() {
     assert!(both.merge(&later).is_err());
 }
 
+/// Who has confirmed a version confirms no older one any more, so it must be one that readers can be shown.
+#[test]
+fn version_without_its_cosignatures_is_not_confirmed() {
+    let roles = Roles {
+        timestamps: threshold(1, &[3]),
+        timestamp_max: HOUR,
+        witnesses: threshold(2, &[20, 21, 22]),
+        ..roles()
+    };
+    let mut world = World::with_genesis(roles, NO_END, &[1]);
+    let mut head = world.publish(1);
+    let log = world.clone();
+    for (witnesses, good) in [(&[][..], false), (&[20], false), (&[20, 22], true)] {
+        head.checkpoint = Some(log.checkpoint(&head, witnesses));
+        let judged = follows(&request(&world, &head, NOW), None, NOW);
+        match good {
+            true => judged.unwrap(),
+            false => refused_as(judged, "too few witnesses"),
+        }
+    }
+    head.checkpoint = None;
+    let judged = follows(&request(&world, &head, NOW), None, NOW);
+    refused_as(judged, "checkpoint is missing");
+}
+
 #[test]
 fn only_timestamp_keys_sign() {
     let mut world = begun();
