@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use trust::head::Head;
 use trust::key::PublicKey;
 use trust::policy::{Policy, Roles};
@@ -25,6 +26,13 @@ pub(crate) struct Confirming<'a> {
     pub valid: Duration,
     /// A timestamp that keys on other machines have signed. The keys here sign the same.
     pub gathered: Option<&'a Signed>,
+}
+
+/// A timestamp that keys on other machines have signed.
+pub(crate) struct Stamped {
+    pub timestamp: Signed,
+    /// The cosigned checkpoint of the head that they confirmed, if it has one.
+    pub checkpoint: Option<Bytes>,
 }
 
 /// The role in tallies.

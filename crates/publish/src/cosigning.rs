@@ -23,9 +23,9 @@ use trust::statement::VolumeId;
 use trust::tally::Tally;
 use trust::witness::{MAX_NAME_BYTES, MAX_SUBMISSION_BYTES, Note, Submission};
 
+use crate::confirming::Stamped;
 use crate::memory::{Memory, NextHead};
 use crate::publish_error::{Missing, PublishError, Said};
-use crate::stamping::Stamped;
 use crate::travelling::{read_file, write_checkpoint};
 
 /// How cosignatures come.

@@ -21,13 +21,13 @@ use trust::statement::VolumeId;
 use trust::timestamp_request::TimestampRequest;
 
 use crate::closure;
-use crate::confirming::{self, Confirming};
+use crate::confirming::{self, Confirming, Stamped};
 use crate::cosigning::{Gathered, Gathering};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
 use crate::signing::{Received, check_follows, check_time, read};
-use crate::stamping::{self, Stamped};
+use crate::stamping;
 use crate::succession::Succession;
 
 /// A version that was installed.

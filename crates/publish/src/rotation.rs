@@ -22,12 +22,12 @@ use trust::statement::{Signed, VolumeId};
 use trust::timestamp_request::TimestampRequest;
 
 use crate::closure;
-use crate::confirming::{self, Confirming};
+use crate::confirming::{self, Confirming, Stamped};
 use crate::cosigning::{Gathered, Gathering};
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
-use crate::stamping::{self, Stamped};
+use crate::stamping;
 use crate::succession::Succession;
 use crate::travelling::{read_file, write_file};
 

@@ -6,7 +6,6 @@
 
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use store::repository::Repository;
 use trust::Reject;
 use trust::head::Head;
@@ -15,9 +14,10 @@ use trust::policy::Roles;
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::signer::Signer;
-use trust::statement::{Signed, VolumeId};
+use trust::statement::VolumeId;
 use trust::timestamp_request::{ExaminedTimestamp, MAX_TIMESTAMP_REQUEST_BYTES, TimestampRequest};
 
+use crate::confirming::Stamped;
 use crate::memory::Memory;
 use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
@@ -212,13 +212,6 @@ pub(crate) fn request_for(
     let request = TimestampRequest::new(head, policy, now, options.valid.as_secs())?;
     request.examine(&mut signatures)?;
     Ok(request)
-}
-
-/// A timestamp that keys on other machines have signed.
-pub(crate) struct Stamped {
-    pub timestamp: Signed,
-    /// The cosigned checkpoint of the head that they confirmed, if it has one.
-    pub checkpoint: Option<Bytes>,
 }
 
 /// The timestamp in copies of one request, with the signatures of all of them. `None` without a file.

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use trust::statement::MAX_SIGNED_BYTES;
@@ -14,7 +14,6 @@ use trust::statement::MAX_SIGNED_BYTES;
 use crate::error::{StateError, failed};
 use crate::lock::LockFile;
 use crate::private;
-use crate::volume_state::read_head;
 
 /// Number of leaves that a publisher keeps. A repository that was restored from a backup, or whose disk was
 /// full, may lack that many versions. Beyond that, its log has a gap that cannot be filled.
@@ -149,4 +148,18 @@ impl SigningState {
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         private::replace(&self.directory.join(name), bytes)
     }
+}
+
+/// A head or a policy that was kept; none if the file does not exist.
+pub(crate) fn read_head(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file
+            .take(trust::head::MAX_HEAD_BYTES as u64 + 1)
+            .read_to_end(&mut bytes),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed(path, e)),
+    }
+    .map_err(|e| failed(path, e))?;
+    Ok(Some(bytes))
 }

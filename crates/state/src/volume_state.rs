@@ -22,7 +22,7 @@ use crate::blocking::{self, AbandonOnDrop, Claim};
 use crate::error::{StateError, failed, stalled};
 use crate::lock::{self, LockFile};
 use crate::private;
-use crate::signing_state::{LEAVES, SigningState};
+use crate::signing_state::{LEAVES, SigningState, read_head};
 
 /// Maximum time for finding the name of a lock's holder.
 const NAMING: Duration = Duration::from_millis(500);
@@ -311,18 +311,4 @@ impl LockedState {
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         private::replace(&self.directory.join(name), bytes)
     }
-}
-
-/// A head or a policy that was kept; none if the file does not exist.
-pub(crate) fn read_head(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
-    let mut bytes = Vec::new();
-    match File::open(path) {
-        Ok(file) => file
-            .take(trust::head::MAX_HEAD_BYTES as u64 + 1)
-            .read_to_end(&mut bytes),
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(failed(path, e)),
-    }
-    .map_err(|e| failed(path, e))?;
-    Ok(Some(bytes))
 }
