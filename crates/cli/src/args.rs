@@ -267,4 +267,20 @@ mod tests {
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn help_of_every_command_has_at_most_100_columns() {
+        let mut waiting = vec![Cli::command()];
+        let mut seen = 0;
+        while let Some(mut command) = waiting.pop() {
+            command.build();
+            let name = command.get_name().to_owned();
+            for line in command.render_long_help().to_string().lines() {
+                assert!(line.chars().count() <= 100, "{name}: {line}");
+            }
+            seen += 1;
+            waiting.extend(command.get_subcommands().cloned());
+        }
+        assert!(seen > 50, "{seen}");
+    }
 }

@@ -20,6 +20,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// Parses a duration of statements, whose times are whole seconds.
+pub fn parse_validity(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text)?;
+    match duration.as_secs() {
+        0 => Err("the duration must be a second or more".to_owned()),
+        _ => Ok(duration),
+    }
+}
+
 /// Parses a freshness: `strict`, `grace=D` or `pinned=VERSION:RECORD`.
 pub fn parse_freshness(text: &str) -> Result<Freshness, String> {
     if text == "strict" {

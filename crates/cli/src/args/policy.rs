@@ -11,7 +11,7 @@ use trust::text::{Noun, read};
 use super::asking::{Asking, ByFile};
 use super::publishing::{Passphrase, parse_end, parse_expected};
 use crate::roles::{Expected, PolicyEnd, Role};
-use crate::units::parse_duration;
+use crate::units::parse_validity;
 
 /// `bulla policy`.
 #[derive(Debug, Subcommand)]
@@ -71,10 +71,10 @@ pub struct PolicyNew {
     #[arg(long, value_name = "ROLE=K", value_parser = parse_role_needed)]
     pub needed: Vec<(Role, u8)>,
     /// The longest validity of a version
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    #[arg(long, value_name = "D", value_parser = parse_validity)]
     pub record_max: Option<Duration>,
     /// The longest validity of a timestamp [default for the first timestamp key: 1day]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    #[arg(long, value_name = "D", value_parser = parse_validity)]
     pub timestamp_max: Option<Duration>,
     /// How long the policy is valid: a duration or `none` [default: 2y; `none` if the policy before has no end]
     #[arg(long, value_name = "D", value_parser = parse_end)]

@@ -10,7 +10,7 @@ use trust::version_name::VersionName;
 use super::asking::{Asking, ByFile};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::roles::{Expected, PolicyEnd};
-use crate::units::parse_duration;
+use crate::units::{parse_duration, parse_validity};
 
 /// `bulla key`.
 #[derive(Debug, Subcommand)]
@@ -131,7 +131,7 @@ pub struct Publish {
     #[command(flatten)]
     pub passphrase: Passphrase,
     /// How long the version is valid [default: 7d, setting `valid`]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    #[arg(long, value_name = "D", value_parser = parse_validity)]
     pub valid: Option<Duration>,
     /// Give this version a name, by which readers find it: `bulla ls SOURCE --at NAME`
     #[arg(long, value_name = "NAME", value_parser = parse_tag)]
@@ -223,10 +223,10 @@ pub struct NewRoles {
     #[arg(long, value_name = "K", requires = "timestamp_key")]
     pub timestamps_needed: Option<u8>,
     /// The longest validity of a timestamp [default: 1day]
-    #[arg(long, value_name = "D", requires = "timestamp_key", value_parser = parse_duration)]
+    #[arg(long, value_name = "D", requires = "timestamp_key", value_parser = parse_validity)]
     pub timestamp_max: Option<Duration>,
     /// The longest validity of a version [default: 1y; with separate roles 3months]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    #[arg(long, value_name = "D", value_parser = parse_validity)]
     pub record_max: Option<Duration>,
     /// How long the policy is valid before owners must renew it: a duration or `none` [default: none; with separate
     /// roles 2y]
@@ -237,7 +237,7 @@ pub struct NewRoles {
 pub(super) fn parse_end(text: &str) -> Result<PolicyEnd, String> {
     match text {
         "none" => Ok(PolicyEnd::Never),
-        _ => parse_duration(text).map(PolicyEnd::After),
+        _ => parse_validity(text).map(PolicyEnd::After),
     }
 }
 
@@ -257,7 +257,7 @@ pub struct Sign {
     pub passphrase: Passphrase,
     /// How long the version is valid from now on [default: 7d, setting `valid`]. Where several publishers must sign, the
     /// request says it
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    #[arg(long, value_name = "D", value_parser = parse_validity)]
     pub valid: Option<Duration>,
     /// Refuse a policy that gives ROLE (owners, publishers, timestamps, log, witnesses) to other keys, or lets
     /// fewer of them sign: ROLE=KEY, ROLE=K/KEY,KEY,... or ROLE=none (repeatable)
@@ -300,7 +300,7 @@ pub struct Renew {
     #[command(flatten)]
     pub passphrase: Passphrase,
     /// How long the version is valid from now on [default: 7d, setting `valid`]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
+    #[arg(long, value_name = "D", value_parser = parse_validity)]
     pub valid: Option<Duration>,
     /// Go on although this machine's clock is behind the last version, which was signed with a clock that was ahead
     #[arg(long)]

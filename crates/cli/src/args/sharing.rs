@@ -121,6 +121,10 @@ pub struct Waiting {
 
 /// `bulla share init`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "bulla share init [OPTIONS] --orderer <KEY> --server <LOCATION> --owner-key <FILE>\n       \
+    --user <NAME> --out <GENESIS> <NAME>"
+)]
 pub struct ShareInit {
     /// The name of the volume, on this machine and for those who join
     pub name: String,
