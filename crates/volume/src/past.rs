@@ -211,46 +211,81 @@ impl Volume {
 }
 
 impl History {
-    /// The newest version of the head's log with this name. Every entry from it on is proved to be in the log.
+    /// The newest version with this name: in the head's log, then in those that the owners have ended, as far as they let
+    /// them count. Every entry from it on is proved to be in its log.
     async fn named(&self, name: &VersionName) -> Result<Option<u64>, VolumeError> {
         if self.newest_name().as_ref() == Some(name) {
             return Ok(Some(self.newest().version));
         }
         let (log, before) = self.log_of_head();
         for part in before.subtrees().rev() {
-            if part.1 > MOST_LEAVES {
-                let what = format!("the version with the name `{name}`");
-                let cause = "the log is too long to be searched for names";
-                return Err(VolumeError::unavailable(what, cause));
+            if let Some((version, _)) = self.named_in(log.epoch, part, name).await? {
+                return Ok(Some(version));
             }
-            for entry in self.part(log.epoch, part, usize::MAX).await? {
-                match (entry.kept, entry.standing) {
-                    (
-                        Kept::Leaf(Leaf::Record {
-                            record,
-                            name: found,
-                            ..
-                        }),
-                        Standing::Proved,
-                    ) => {
-                        if found.as_ref() == Some(name) {
-                            return Ok(Some(record.version));
-                        }
+        }
+        let logs = self.logs().await?;
+        for (log, _) in logs
+            .into_iter()
+            .filter(|(log, _)| log.epoch != self.newest().log.epoch)
+        {
+            let whole = (0, log.size, log.root);
+            let Some((version, hash)) = self.named_in(log.epoch, whole, name).await? else {
+                continue;
+            };
+            // The owners may have taken readers back further since: then a later log has another version of that number.
+            if self
+                .find(version)
+                .await?
+                .is_some_and(|it| it.hash() == hash)
+            {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest version with this name in a part of a log, and the hash of its record.
+    async fn named_in(
+        &self,
+        epoch: u64,
+        part: (u64, u64, [u8; 32]),
+        name: &VersionName,
+    ) -> Result<Option<(u64, [u8; 32])>, VolumeError> {
+        let unavailable = |cause: String| {
+            VolumeError::unavailable(format!("the version with the name `{name}`"), cause)
+        };
+        if part.1 > MOST_LEAVES {
+            return Err(unavailable(
+                "the log is too long to be searched for names".to_owned(),
+            ));
+        }
+        for entry in self.part(epoch, part, usize::MAX).await? {
+            match (entry.kept, entry.standing) {
+                (
+                    Kept::Leaf(Leaf::Record {
+                        record,
+                        record_hash,
+                        name: found,
+                        ..
+                    }),
+                    Standing::Proved,
+                ) => {
+                    if found.as_ref() == Some(name) {
+                        return Ok(Some((record.version, record_hash)));
                     }
-                    (Kept::Leaf(Leaf::Policy { .. }), Standing::Proved) => {}
-                    (_, Standing::Contradicted) => {
-                        let index = entry.index;
-                        return Err(VolumeError::from(ReadError::Integrity {
-                            place: self.place().to_owned(),
-                            what: format!("the log's leaf {index}"),
-                            why: Reject::BadHistory("leaves that are not in the log"),
-                        }));
-                    }
-                    _ => {
-                        let cause = format!("{} does not keep the whole log", self.place());
-                        let what = format!("the version with the name `{name}`");
-                        return Err(VolumeError::unavailable(what, cause));
-                    }
+                }
+                (Kept::Leaf(Leaf::Policy { .. }), Standing::Proved) => {}
+                (_, Standing::Contradicted) => {
+                    let index = entry.index;
+                    return Err(VolumeError::from(ReadError::Integrity {
+                        place: self.place().to_owned(),
+                        what: format!("the log's leaf {index}"),
+                        why: Reject::BadHistory("leaves that are not in the log"),
+                    }));
+                }
+                _ => {
+                    let cause = format!("{} does not keep the whole log", self.place());
+                    return Err(unavailable(cause));
                 }
             }
         }

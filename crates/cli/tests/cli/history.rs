@@ -382,12 +382,14 @@ fn readers_of_two_logs_get_evidence_that_anybody_checks() {
 
 #[test]
 fn version_of_a_log_that_the_owners_have_ended_is_read() {
-    let (home, volume) = published(3);
+    let (home, volume) = published(2);
+    std::fs::write(home.path("tree/a"), "version 3\n").unwrap();
+    let publish = ["publish", "tree", "repo", "--key", "key", "--tag"];
+    home.run(&[&publish[..], &["three"]].concat()).ends(0);
     copy(&home.path("repo"), &home.path("good"));
     // A thief of the key publishes version 4, and the owner takes readers back to version 3.
     std::fs::write(home.path("tree/a"), "stolen\n").unwrap();
-    let stolen = ["publish", "tree", "repo", "--key", "key"];
-    let mut stolen = home.command(&stolen);
+    let mut stolen = home.command(&[&publish[..], &["stolen"]].concat());
     stolen.env("BULLA_STATE_DIR", home.path("thief"));
     Ran::of(stolen.output().unwrap()).ends(0);
     let new = ["policy", "new", "good", "--lower", "--out", "next"];
@@ -412,12 +414,15 @@ fn version_of_a_log_that_the_owners_have_ended_is_read() {
         ("1", "hello\n"),
         ("2", "version 2\n"),
         ("3", "version 3\n"),
+        ("three", "version 3\n"),
         ("4", "right 4\n"),
         ("5", "right 5\n"),
     ] {
         let cat = at(&home, &["cat", &source, "a"], version).ends(0);
         assert_eq!(cat.out, text, "{version}");
     }
+    // The thief's version does not count, whatever its name.
+    at(&home, &["cat", &source, "a"], "stolen").ends(10);
     // Tiles of another log, and none.
     let tiles: Vec<_> = std::fs::read_dir(home.path("good/log/0/tiles"))
         .unwrap()
