@@ -75,6 +75,8 @@ kinds! {
     WrongPassphrase => WrongKey, "try again; a key cannot be recovered without its passphrase";
     /// The key file cannot be used.
     KeyFile => WrongKey, "use a key file from `bulla key new --out FILE` that only you can read (chmod 600 FILE)";
+    /// The file names a program, and belongs to another user.
+    ForeignKeyFile => WrongKey, "it names a program or an agent, which its owner could replace by another: use only a file of your own or of root (chown), or write one with `bulla key refer`";
     /// The file refers to a key elsewhere, and the command needs the key itself.
     KeyElsewhere => WrongKey, "this command signs too often for a token or an agent: name a key file that `bulla key new` has written; `bulla key show FILE` shows how the key of a file signs";
     /// A file is no profile.
