@@ -236,7 +236,7 @@ fn publisher_with_two_histories_gets_one_cosigned() {
     people.write("another two");
     let second = asking(&["publish", "tree", "other", "--key", "p"], &urls);
     let refused = people.as_one("other", &second).ends(22);
-    assert!(refused.err.contains("two histories"), "{}", refused.err);
+    assert!(refused.err.contains("two logs"), "{}", refused.err);
     // It gets none by going on either.
     people.as_one("other", &second).ends(22);
     let kept = cosigned(&people, "w1").records("evidence");
