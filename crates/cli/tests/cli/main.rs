@@ -63,4 +63,5 @@ mod unheard;
 mod units;
 mod versions;
 mod web;
+mod witness_adversity;
 mod witnesses;
