@@ -1,8 +1,8 @@
 //! The HTTP service of a witness of logs (C2SP `tlog-witness`): POST `add-checkpoint`, and nothing else.
 //!
 //! Anybody may connect, so connections, bodies and times are bounded, within the limits of [`crate::net`]. The caller
-//! decides about a body. That may wait for a disk or a key, so it runs on a thread for blocking work, and no more than
-//! [`DECIDING`] bodies wait so; a client that leaves does not make room for another one.
+//! decides about a body. That may wait for a disk or a key, so it runs on a thread for blocking work, and the number of
+//! bodies that wait so is bounded, too; a client that leaves does not make room for another one.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
