@@ -48,7 +48,8 @@ pub fn written(
     if !output.json() {
         output.line(&format!("file     {}", out.display()))?;
         output.note(&format!(
-            "Nothing is shown to readers yet. Have the witnesses cosign this file (`bulla witness sign`), one after another or              each a copy; then run the same `{command}` with --cosigned FILE in the place of --checkpoint-out."
+            "Nothing is shown to readers yet. Have the witnesses cosign this file (`bulla witness sign`), one after another or \
+             each a copy; then run the same `{command}` with --cosigned FILE in the place of --checkpoint-out."
         ));
     }
     text::put_name(fields, "checkpoint", out.as_os_str().as_encoded_bytes());

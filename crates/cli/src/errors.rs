@@ -141,6 +141,7 @@ fn key_kind(error: &KeyError) -> Kind {
         KeyError::Io { source, .. } => io_kind(source),
         KeyError::Exists { .. } => Kind::Exists,
         KeyError::Exposed { .. } | KeyError::Malformed { .. } => Kind::KeyFile,
+        KeyError::Foreign { .. } => Kind::ForeignKeyFile,
         KeyError::Elsewhere { .. } => Kind::KeyElsewhere,
         KeyError::BadReference { .. } => Kind::Usage,
         KeyError::WrongPassphrase { .. } => Kind::WrongPassphrase,

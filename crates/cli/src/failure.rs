@@ -75,6 +75,8 @@ kinds! {
     WrongPassphrase => WrongKey, "try again; a key cannot be recovered without its passphrase";
     /// The key file cannot be used.
     KeyFile => WrongKey, "use a key file from `bulla key new --out FILE` that only you can read (chmod 600 FILE)";
+    /// The file names a program, and belongs to another user.
+    ForeignKeyFile => WrongKey, "it names a program or an agent, which its owner could replace by another: use only a file of your own or of root (chown), or write one with `bulla key refer`";
     /// The file refers to a key elsewhere, and the command needs the key itself.
     KeyElsewhere => WrongKey, "this command signs too often for a token or an agent: name a key file that `bulla key new` has written; `bulla key show FILE` shows how the key of a file signs";
     /// A file is no profile.
@@ -122,8 +124,8 @@ kinds! {
     /// No key of the log is here.
     NoLogKey => WrongKey, "name the file of a key that signs the log's checkpoints too: --key FILE. `bulla policy show REPO` lists the role `log`; where it is empty, a publisher's key signs them";
     /// Too few witnesses have cosigned.
-    NotCosigned => Unavailable, "nothing is lost: run the same command again when more witnesses answer, and the log goes on. If a witness is gone for good, the owners replace it: `bulla policy new REPO --replace-key OLD=NEW --out FILE`";
-    /// A witness has cosigned another log.
+    NotCosigned => Unavailable, "nothing is lost: run the same command again when more witnesses answer, and the log goes on. If one says that it has cosigned another log, ask its operator for the evidence (`bulla witness list`): it may be wrong. If a witness is gone for good, the owners replace it: `bulla policy new REPO --replace-key OLD=NEW --out FILE`";
+    /// So many witnesses have cosigned another log that no quorum is left for this one.
     TwoHistories => Fork, "two logs of this volume exist: the key is used on two machines, or the repository and the state directory of this machine were both set back, or the key is stolen. Nothing was shown. The witness keeps both checkpoints as evidence (`bulla witness list`)";
     /// The file is not a checkpoint.
     BadNote => Integrity, "the file was damaged or changed on its way; write it again with --checkpoint-out";

@@ -5,7 +5,7 @@
 //! *pending* before any witness hears of it ([`Memory::prepare`]). If too few of them answer, or this process ends, the next
 //! command goes on from the pending version: the log continues, and nobody sees two histories.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -66,7 +66,7 @@ pub struct Answer {
     pub place: String,
     /// Signature lines, not verified, or why there are none.
     pub lines: Result<Vec<u8>, String>,
-    /// Whether it says that it has cosigned another log of this volume.
+    /// Whether it says that it has cosigned another log of this volume. Nothing proves that.
     pub contradicts: bool,
 }
 
@@ -283,7 +283,8 @@ struct Collected {
     lines: BTreeMap<PublicKey, String>,
     /// What witnesses said that did not cosign.
     said: Vec<String>,
-    contradicted: bool,
+    /// The addresses of those that say they have cosigned another log.
+    contradict: BTreeSet<String>,
 }
 
 impl Collected {
@@ -299,7 +300,7 @@ impl Collected {
             witnesses: next.roles.witnesses.clone(),
             lines: BTreeMap::new(),
             said: Vec::new(),
-            contradicted: false,
+            contradict: BTreeSet::new(),
         })
     }
 
@@ -344,8 +345,10 @@ impl Collected {
     }
 
     fn answered(&mut self, answer: Answer) {
-        self.contradicted |= answer.contradicts;
         let place = answer.place;
+        if answer.contradicts {
+            self.contradict.insert(place.clone());
+        }
         match answer.lines {
             Ok(lines) if self.take(&lines) > 0 => {}
             Ok(_) => {
@@ -368,6 +371,7 @@ impl Collected {
     }
 
     fn too_few(&self, version: u64) -> PublishError {
+        let needed = usize::from(self.witnesses.needed());
         let (signed, waiting) = (self.witnesses.keys().iter())
             .partition(|key: &&PublicKey| self.lines.contains_key(*key));
         let tally = Tally {
@@ -378,7 +382,9 @@ impl Collected {
         };
         PublishError::NotCosigned {
             version,
-            contradicted: self.contradicted,
+            // Nothing proves what one of them says. With fewer of them than this, the others could still be enough.
+            contradicted: self.contradict.len()
+                > self.witnesses.keys().len().saturating_sub(needed),
             said: Said::new(Missing(vec![tally]), &self.said),
         }
     }

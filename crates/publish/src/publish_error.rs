@@ -189,7 +189,7 @@ pub enum PublishError {
     NotCosigned {
         /// The version.
         version: u64,
-        /// Whether a witness says that it has cosigned another log of the volume.
+        /// Whether so many witnesses say that they have cosigned another log of the volume that the others are too few.
         contradicted: bool,
         /// The witnesses, and what they said.
         #[source]

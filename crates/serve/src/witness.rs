@@ -1,7 +1,8 @@
 //! The HTTP service of a witness of logs (C2SP `tlog-witness`): POST `add-checkpoint`, and nothing else.
 //!
 //! Anybody may connect, so connections, bodies and times are bounded, within the limits of [`crate::net`]. The caller
-//! decides about a body. That may wait for a disk, so it runs on a thread for blocking work.
+//! decides about a body. That may wait for a disk or a key, so it runs on a thread for blocking work, and the number of
+//! bodies that wait so is bounded, too; a client that leaves does not make room for another one.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -19,7 +20,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use trust::witness::MAX_SUBMISSION_BYTES;
 
@@ -29,10 +30,24 @@ use crate::net::{Limits, Listen, ListenError, Peer, Resources};
 
 /// The path of the call, at the end of the address that the witness gives to logs.
 const CALL: &str = "/add-checkpoint";
-/// Longest time for the headers of a request, and for its body.
-const ASKING: Duration = Duration::from_secs(10);
-/// Longest life of a connection. Logs send a request now and then, and connect again.
-const CONNECTION: Duration = Duration::from_secs(60);
+/// How long clients may take.
+#[derive(Clone, Copy)]
+struct Times {
+    /// For the headers of a request, and for its body.
+    asking: Duration,
+    /// For all of a connection. Logs send a request now and then, and connect again.
+    connection: Duration,
+}
+
+const TIMES: Times = Times {
+    asking: Duration::from_secs(10),
+    connection: Duration::from_secs(60),
+};
+/// Most bodies that are decided about or wait for that. Further requests get 503.
+const DECIDING: usize = 16;
+/// Most connections, and of one client unless all clients come over a proxy on this machine.
+const CONNECTIONS: usize = 256;
+const PER_CLIENT: usize = 32;
 /// Most bytes of headers.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
@@ -66,12 +81,17 @@ impl Server {
     /// # Errors
     /// [`ListenError`].
     pub fn bind(listen: Listen, decide: Decide) -> Result<Server, ListenError> {
+        let (listeners, local) = listen.open(1)?;
         let limits = Limits {
-            max_connections: 256,
-            max_per_client: 32,
+            max_connections: CONNECTIONS,
+            // To a listener on a loopback address all clients of a reverse proxy are one.
+            max_per_client: if local.ip().is_loopback() {
+                CONNECTIONS
+            } else {
+                PER_CLIENT
+            },
             ..Limits::default()
         };
-        let (listeners, local) = listen.open(1)?;
         let listener = listeners.into_iter().next().ok_or_else(|| ListenError {
             address: local,
             source: std::io::ErrorKind::NotConnected.into(),
@@ -79,7 +99,11 @@ impl Server {
         Ok(Server {
             listener,
             local,
-            http: Http { decide },
+            http: Http {
+                decide,
+                times: TIMES,
+                deciding: Arc::new(Semaphore::new(DECIDING)),
+            },
             resources: Resources::new(limits),
         })
     }
@@ -115,6 +139,8 @@ impl Server {
 #[derive(Clone)]
 struct Http {
     decide: Decide,
+    times: Times,
+    deciding: Arc<Semaphore>,
 }
 
 impl Handler<TcpStream> for Http {
@@ -125,17 +151,17 @@ impl Handler<TcpStream> for Http {
         permit: Permit,
         mut stop: watch::Receiver<bool>,
     ) {
-        let decide = &self.decide;
+        let http = &self;
         let answer = service_fn(|request| async move {
-            Ok::<_, Infallible>(respond(Arc::clone(decide), peer, request).await)
+            Ok::<_, Infallible>(respond(http.clone(), peer, request).await)
         });
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(ASKING)
+            .header_read_timeout(self.times.asking)
             .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), answer);
         let mut serving = std::pin::pin!(serving);
-        let mut life = std::pin::pin!(tokio::time::sleep(CONNECTION));
+        let mut life = std::pin::pin!(tokio::time::sleep(self.times.connection));
         let mut is_stopping = false;
         loop {
             tokio::select! {
@@ -160,7 +186,7 @@ impl Handler<TcpStream> for Http {
     }
 }
 
-async fn respond(decide: Decide, peer: Peer, request: Request<Incoming>) -> Response<Text> {
+async fn respond(http: Http, peer: Peer, request: Request<Incoming>) -> Response<Text> {
     if !request.uri().path().ends_with(CALL) {
         return plain(
             StatusCode::NOT_FOUND,
@@ -173,12 +199,24 @@ async fn respond(decide: Decide, peer: Peer, request: Request<Incoming>) -> Resp
         response.headers_mut().insert(ALLOW, allow);
         return response;
     }
-    let body = match timeout(ASKING, whole(request.into_body())).await {
+    let body = match timeout(http.times.asking, whole(request.into_body())).await {
         Ok(Some(body)) => body,
         Ok(None) => return plain(StatusCode::PAYLOAD_TOO_LARGE, "too long, or broken off\n"),
         Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "too slow\n"),
     };
-    let decided = tokio::task::spawn_blocking(move || decide(&body, peer)).await;
+    let Ok(turn) = http.deciding.try_acquire_owned() else {
+        let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "busy\n");
+        let after = HeaderValue::from_static("1");
+        response.headers_mut().insert(RETRY_AFTER, after);
+        return response;
+    };
+    let decide = http.decide;
+    let decided = tokio::task::spawn_blocking(move || {
+        let answer = decide(&body, peer);
+        drop(turn);
+        answer
+    });
+    let decided = decided.await;
     let Ok(Answer { status, kind, body }) = decided else {
         return plain(StatusCode::INTERNAL_SERVER_ERROR, "the witness failed\n");
     };

@@ -54,6 +54,14 @@ pub enum KeyError {
         /// Its mode.
         mode: u32,
     },
+    /// It names a program, and belongs to somebody else, who could name another one.
+    #[error("{} refers to a key, and belongs to another user (number {owner})", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
     /// Not a key file.
     #[error("{} is not a key file: {why}", path.display())]
     Malformed {
@@ -155,9 +163,9 @@ impl Content {
 /// # Errors
 /// [`KeyError`].
 pub fn content(path: &Path) -> Result<Content, KeyError> {
-    let text = read(path)?;
+    let (text, owner) = read(path)?;
     let bad = |why| malformed(path, why);
-    if let Some(reference) = reference(path, &text)? {
+    if let Some(reference) = reference(path, &text, owner)? {
         return Ok(Content::Reference(reference));
     }
     let parsed = KeyText::parse(&text).map_err(bad)?;
@@ -167,9 +175,14 @@ pub fn content(path: &Path) -> Result<Content, KeyError> {
     })
 }
 
-fn reference(path: &Path, text: &str) -> Result<Option<Reference>, KeyError> {
+/// The reference in a file of this owner.
+fn reference(path: &Path, text: &str, owner: u32) -> Result<Option<Reference>, KeyError> {
     if text.lines().next() != Some(elsewhere::HEADER) {
         return Ok(None);
+    }
+    if !may_name_program(owner, rustix::process::geteuid().as_raw()) {
+        let path = path.to_owned();
+        return Err(KeyError::Foreign { path, owner });
     }
     let parsed = Reference::parse(text).map_err(|why| malformed(path, why))?;
     Ok(Some(parsed))
@@ -183,8 +196,8 @@ pub fn load<E: std::fmt::Display>(
     path: &Path,
     ask: impl FnOnce() -> Result<Zeroizing<Vec<u8>>, E>,
 ) -> Result<SecretKey, KeyError> {
-    let text = read(path)?;
-    if let Some(reference) = reference(path, &text)? {
+    let (text, owner) = read(path)?;
+    if let Some(reference) = reference(path, &text, owner)? {
         return Err(KeyError::Elsewhere {
             path: path.to_owned(),
             by: reference.by.word(),
@@ -222,6 +235,11 @@ pub fn load<E: std::fmt::Display>(
         ));
     }
     Ok(key)
+}
+
+/// Whether the user `own` may run the program that a file of `owner` names. Everybody trusts root.
+fn may_name_program(owner: u32, own: u32) -> bool {
+    owner == own || owner == 0
 }
 
 /// Whether a file claims to be a key, by its first line. For finding keys among the files of a directory. A
@@ -341,7 +359,8 @@ fn write_new(path: &Path, text: &[u8]) -> Result<(), KeyError> {
     })
 }
 
-fn read(path: &Path) -> Result<Zeroizing<String>, KeyError> {
+/// The text of a file, and its owner.
+fn read(path: &Path) -> Result<(Zeroizing<String>, u32), KeyError> {
     let io = |source| KeyError::Io {
         path: path.to_owned(),
         source,
@@ -366,7 +385,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, KeyError> {
         return Err(malformed(path, "it is too long"));
     }
     match String::from_utf8(std::mem::take(&mut *bytes)) {
-        Ok(text) => Ok(Zeroizing::new(text)),
+        Ok(text) => Ok((Zeroizing::new(text), metadata.uid())),
         Err(error) => {
             error.into_bytes().zeroize();
             Err(malformed(path, "it is not text"))
@@ -494,88 +513,4 @@ fn read_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    fn never() -> Result<Zeroizing<Vec<u8>>, String> {
-        panic!("nobody should be asked")
-    }
-    fn word(w: &str) -> impl FnOnce() -> Result<Zeroizing<Vec<u8>>, String> {
-        let w = Zeroizing::new(w.as_bytes().to_vec());
-        || Ok(w)
-    }
-
-    #[test]
-    fn plain_key_round_trip() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("k");
-        let key = create(&path, None).unwrap();
-        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
-        assert_eq!(load(&path, never).unwrap().public(), key);
-        assert_eq!(content(&path).unwrap().public(), key);
-        assert!(matches!(create(&path, None), Err(KeyError::Exists { .. })));
-        let kept = content(&path).unwrap();
-        assert_eq!(kept.public(), key, "an existing key is untouched");
-    }
-
-    #[test]
-    fn locked_key_needs_its_passphrase_and_its_header() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("k");
-        let key = create(&path, Some(b"open sesame")).unwrap();
-        let locked = Content::Key {
-            public: key,
-            passphrase: true,
-        };
-        assert_eq!(content(&path).unwrap(), locked);
-        assert_eq!(load(&path, word("open sesame")).unwrap().public(), key);
-        let wrong = load(&path, word("open says me"));
-        assert!(matches!(wrong, Err(KeyError::WrongPassphrase { .. })));
-        let none = load(&path, || Err("no terminal"));
-        assert!(matches!(none, Err(KeyError::NoPassphrase { .. })));
-        // Another public key in the header is refused.
-        let text = std::fs::read_to_string(&path).unwrap();
-        let other = SecretKey::from_seed(&[7; 32]).public();
-        std::fs::write(&path, text.replace(&key.to_string(), &other.to_string())).unwrap();
-        let swapped = load(&path, word("open sesame"));
-        assert!(matches!(swapped, Err(KeyError::WrongPassphrase { .. })));
-    }
-
-    #[test]
-    fn exposed_and_malformed_files_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("k");
-        create(&path, None).unwrap();
-        for mode in [0o640, 0o604, 0o620, 0o644] {
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-            let error = load(&path, never).unwrap_err();
-            assert!(matches!(error, KeyError::Exposed { mode: m, .. } if m == mode));
-        }
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
-        let good = std::fs::read_to_string(&path).unwrap();
-        let mut bad: Vec<Vec<u8>> = vec![
-            b"".to_vec(),
-            b"\xff\xfe".to_vec(),
-            vec![b'a'; 100_000],
-            good.replace("bulla-key-1", "bulla-key-2").into_bytes(),
-            good.replace("kdf none", "kdf argon2id m=99999999 t=1 p=1 salt=00")
-                .into_bytes(),
-            good.replace("cipher none", "cipher rot13").into_bytes(),
-            good.replace("secret ", "secret 00").into_bytes(),
-            good.replace("secret ", "comment\nsecret ").into_bytes(),
-            good.to_uppercase().into_bytes(),
-        ];
-        bad.extend((0..good.len()).map(|n| good.as_bytes()[..n].to_vec()));
-        for text in bad {
-            std::fs::write(&path, &text).unwrap();
-            let result = load(&path, never);
-            let text = text.escape_ascii();
-            assert!(matches!(result, Err(KeyError::Malformed { .. })), "{text}");
-        }
-        std::fs::remove_file(&path).unwrap();
-        std::fs::create_dir(&path).unwrap();
-        assert!(load(&path, never).is_err());
-    }
-}
+mod tests;

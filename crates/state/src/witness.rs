@@ -1,8 +1,9 @@
 //! What a witness has cosigned, on disk: one signed note for each log. `trust::witness` decides, and this module sees to it
 //! that a decision is durable before its cosignature leaves, and that no two decisions overlap.
 //!
-//! One directory belongs to one witness, and one process has its lock. A file that cannot be read is an error, and never
-//! counts as "never cosigned": a witness that forgets what it has cosigned helps to show two histories.
+//! One directory belongs to one key, which a file in it names, and one process has its lock. A file or a directory that is
+//! missing or cannot be read is an error, and never counts as "never cosigned": a witness that forgets what it has cosigned
+//! helps to show two histories. So [`create`] is the only way to an empty memory.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,6 +26,10 @@ use crate::private;
 const COSIGNED: &str = "cosigned";
 /// The directory of what was refused.
 const EVIDENCE: &str = "evidence";
+/// The file that names the witness's key.
+const WITNESS: &str = "witness";
+/// Notes that are kept of one volume, those of its newest logs. A decision needs the newest one only.
+const MAX_LOGS: usize = 16;
 /// Refused checkpoints that are kept of one volume and one kind. The first ones matter most.
 const MAX_EVIDENCE: usize = 16;
 
@@ -32,17 +37,53 @@ const MAX_EVIDENCE: usize = 16;
 #[derive(Debug)]
 pub struct WitnessState {
     directory: PathBuf,
+    key: PublicKey,
     /// The newest log of each volume.
     newest: Mutex<HashMap<VolumeId, Note>>,
     _lock: LockFile,
+}
+
+/// Why the memory of a witness cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// There is none.
+    #[error("{} is not the memory of a witness", path.display())]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It belongs to another key.
+    #[error("{} is the memory of the witness with the key {key}", path.display())]
+    OtherKey {
+        /// The directory.
+        path: PathBuf,
+        /// Its key.
+        key: PublicKey,
+    },
+    /// There is one already.
+    #[error("{} is the memory of a witness already, with the key {key}", path.display())]
+    Exists {
+        /// The directory.
+        path: PathBuf,
+        /// Its key.
+        key: PublicKey,
+    },
+    /// It cannot be read or written, or is in use.
+    #[error(transparent)]
+    State(#[from] StateError),
 }
 
 /// Why there is no cosignature.
 #[derive(Debug, thiserror::Error)]
 pub enum CosignError<E: std::error::Error + 'static> {
     /// The rules of a witness forbid it.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
+    #[error("{why}")]
+    Refused {
+        /// The rule.
+        why: Refusal,
+        /// Why the checkpoint could not be kept as evidence, which does not change the refusal.
+        not_kept: Option<StateError>,
+    },
     /// The state cannot be written.
     #[error(transparent)]
     State(#[from] StateError),
@@ -60,15 +101,65 @@ pub struct Cosigned {
     pub before: Option<LogPoint>,
 }
 
+/// Makes the empty memory of a witness that has not cosigned anything yet.
+///
+/// # Errors
+/// [`MemoryError`]; [`MemoryError::Exists`] also for a memory of this key.
+pub fn create(directory: &Path, key: &PublicKey, deadline: Instant) -> Result<(), MemoryError> {
+    let notes = directory.join(COSIGNED);
+    for directory in [directory, notes.as_path()] {
+        private::create_directory(directory)?;
+        private::tighten(directory)?;
+    }
+    let _lock = LockFile::take(directory.join("lock"), deadline)?;
+    match owner(directory) {
+        Ok(key) => {
+            let path = directory.to_owned();
+            return Err(MemoryError::Exists { path, key });
+        }
+        Err(MemoryError::Missing { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let path = directory.join(WITNESS);
+    if !names(&notes)?.is_empty() {
+        return Err(failed(&path, "it is missing beside notes that were cosigned").into());
+    }
+    Ok(private::replace(&path, format!("{key}\n").as_bytes())?)
+}
+
+/// The key to which a memory belongs. Needs no lock.
+///
+/// # Errors
+/// [`MemoryError`]
+pub fn owner(directory: &Path) -> Result<PublicKey, MemoryError> {
+    let path = directory.join(WITNESS);
+    let text = match fs::read_to_string(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let path = directory.to_owned();
+            return Err(MemoryError::Missing { path });
+        }
+        text => text.map_err(|e| failed(&path, e))?,
+    };
+    let key = text.strip_suffix('\n').and_then(|key| key.parse().ok());
+    Ok(key.ok_or_else(|| failed(&path, "it does not name a key"))?)
+}
+
 impl WitnessState {
-    /// Takes the lock of a directory, which is made if there is none, and reads what was cosigned.
+    /// Takes the lock of the memory that belongs to this key, and reads what was cosigned.
     ///
     /// # Errors
-    /// [`StateError::Locked`] when another process has the lock at the deadline; [`StateError::Failed`].
-    pub fn open(directory: &Path, deadline: Instant) -> Result<WitnessState, StateError> {
-        let notes = directory.join(COSIGNED);
-        for directory in [directory, notes.as_path()] {
-            private::create_directory(directory)?;
+    /// [`MemoryError`]; [`StateError::Locked`] when another process has the lock at the deadline.
+    pub fn open(
+        directory: &Path,
+        key: &PublicKey,
+        deadline: Instant,
+    ) -> Result<WitnessState, MemoryError> {
+        let owner = owner(directory)?;
+        if owner != *key {
+            let path = directory.to_owned();
+            return Err(MemoryError::OtherKey { path, key: owner });
+        }
+        for directory in [directory, &directory.join(COSIGNED)] {
             private::tighten(directory)?;
         }
         let lock = LockFile::take(directory.join("lock"), deadline)?;
@@ -81,13 +172,15 @@ impl WitnessState {
         }
         Ok(WitnessState {
             directory: directory.to_owned(),
+            key: *key,
             newest: Mutex::new(newest),
             _lock: lock,
         })
     }
 
-    /// Cosigns a checkpoint if the rules allow it. `keys` are those of the volume's log. `sign` makes the signature line for a
-    /// text. When this returns, what was cosigned is durable.
+    /// Cosigns a checkpoint if the rules allow it. `keys` are those of the volume's log, `name` is that of the witness. `sign`
+    /// makes the signature line for a text. When this returns, what was cosigned is durable. The log that was cosigned last
+    /// gets the same line again, and nothing is signed or written.
     ///
     /// # Errors
     /// [`CosignError`]. A checkpoint that the log's key has signed, and that does not continue what was cosigned, is kept as
@@ -96,23 +189,35 @@ impl WitnessState {
         &self,
         submission: &Submission,
         keys: &[PublicKey],
+        name: &str,
         sign: impl FnOnce(&str) -> Result<String, E>,
     ) -> Result<Cosigned, CosignError<E>> {
-        let volume = submission.note.volume;
+        let refused = |why, not_kept| CosignError::Refused { why, not_kept };
+        // Before the lock, so that requests which the log's key has not signed do not wait for a signature.
+        let signed = submission.check(keys).map_err(|why| refused(why, None))?;
+        let mut note = signed.note().clone();
+        let volume = note.volume;
         // Held to the end: two requests about one log follow one another.
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let last = newest.get(&volume);
         let before = last.map(|note| note.log);
-        if let Err(refusal) = submission.admit(keys, before.as_ref()) {
-            if let Some(kind) = evidence_kind(&refusal) {
-                self.keep_evidence(kind, last, submission)?;
-            }
-            return Err(refusal.into());
+        if let Err(why) = signed.admit(before.as_ref()) {
+            let kept = match evidence_kind(&why) {
+                Some(kind) => self.keep_evidence(kind, last, submission, &note),
+                None => Ok(()),
+            };
+            return Err(refused(why, kept.err()));
         }
-        let line = sign(&submission.note.text()).map_err(CosignError::Key)?;
-        let mut note = submission.note.clone();
+        let same = last.filter(|last| last.log == note.log);
+        if let Some(line) = same.and_then(|last| last.line_of(name, self.key)) {
+            return Ok(Cosigned { line, before });
+        }
+        let line = sign(&note.text()).map_err(CosignError::Key)?;
         note.add(&line);
         self.keep(&note)?;
+        if before.is_some_and(|before| before.epoch != note.log.epoch) {
+            self.forget_ended(&volume);
+        }
         newest.insert(volume, note);
         Ok(Cosigned { line, before })
     }
@@ -126,22 +231,35 @@ impl WitnessState {
     fn keep(&self, note: &Note) -> Result<(), StateError> {
         let directory = self.directory.join(COSIGNED);
         let path = directory.join(format!("{}.{}", note.volume, note.log.epoch));
-        // A note that was filled up with lines of strangers is kept without them.
-        let mut text = note.encode();
-        if text.len() > MAX_CHECKPOINT_BYTES {
-            text = Note::new(note.volume, note.log).encode();
-        }
+        let text = note.encode();
+        // What cannot be read at the next start would stop the witness for good.
+        Note::decode(text.as_bytes()).map_err(|why| failed(&path, why))?;
         private::replace(&path, text.as_bytes())
     }
 
-    /// Keeps a refused checkpoint beside the one that it contradicts.
+    /// Removes the notes of a volume's oldest logs. The key of its log could fill the disk with logs otherwise.
+    fn forget_ended(&self, volume: &VolumeId) {
+        let directory = self.directory.join(COSIGNED);
+        let begins = format!("{volume}.");
+        let epoch = |name: &String| name.strip_prefix(&begins)?.parse::<u64>().ok();
+        // The newest note is durable. What cannot be removed now stays until the next log begins.
+        let listed = names(&directory).unwrap_or_default();
+        let mut epochs: Vec<u64> = listed.iter().filter_map(epoch).collect();
+        epochs.sort_unstable();
+        let ended = epochs.len().saturating_sub(MAX_LOGS);
+        for epoch in epochs.into_iter().take(ended) {
+            let _ = fs::remove_file(directory.join(format!("{begins}{epoch}")));
+        }
+    }
+
+    /// Keeps a refused checkpoint beside the one that it contradicts. `note` is the refused one with the log's lines only.
     fn keep_evidence(
         &self,
         kind: &str,
         last: Option<&Note>,
         submission: &Submission,
+        note: &Note,
     ) -> Result<(), StateError> {
-        let note = &submission.note;
         let directory = self.directory.join(EVIDENCE);
         private::create_directory(&directory)?;
         let begins = format!("{kind}.{}.", note.volume);
@@ -168,7 +286,11 @@ impl WitnessState {
             private::replace(&path, last.encode().as_bytes())?;
         }
         let path = directory.join(format!("{name}.refused"));
-        private::replace(&path, submission.encode().as_bytes())
+        let refused = Submission {
+            note: note.clone(),
+            ..submission.clone()
+        };
+        private::replace(&path, refused.encode().as_bytes())
     }
 }
 
@@ -182,13 +304,14 @@ fn evidence_kind(refusal: &Refusal) -> Option<&'static str> {
     }
 }
 
-/// All notes that the witness of this directory has cosigned, the newest of each log, in the order of their file names. Needs
-/// no lock.
+/// The notes that the witness of this directory has cosigned last, one of each log, in the order of their file names. Needs no
+/// lock.
 ///
 /// # Errors
-/// [`StateError::Failed`] for a directory or a note that cannot be read.
+/// [`StateError::Failed`] for a directory or a note that is missing or cannot be read.
 pub fn cosigned(directory: &Path) -> Result<Vec<Note>, StateError> {
     let directory = directory.join(COSIGNED);
+    fs::metadata(&directory).map_err(|e| failed(&directory, e))?;
     let mut notes = Vec::new();
     for name in names(&directory)? {
         // What an interrupted write has left.
@@ -196,7 +319,11 @@ pub fn cosigned(directory: &Path) -> Result<Vec<Note>, StateError> {
             continue;
         }
         let path = directory.join(&name);
-        let note = read(&path)?;
+        let note = match read(&path) {
+            // A running witness has removed it since.
+            Err(_) if fs::symlink_metadata(&path).is_err() => continue,
+            note => note?,
+        };
         if name != format!("{}.{}", note.volume, note.log.epoch) {
             return Err(failed(&path, "it is the note of another log"));
         }

@@ -83,6 +83,12 @@ pub fn check(name: &str, text: &str, long: &LongFiles) -> Vec<Finding> {
                 findings.push(Finding::new(place(), format!("`{word}`: {why}")));
             }
         }
+        if has_hole(line) {
+            findings.push(Finding::new(
+                place(),
+                "many spaces between two words: the end of a line has lost its backslash",
+            ));
+        }
         if says_unsafe(line) && !name.starts_with("crates/mount/") {
             findings.push(Finding::new(
                 place(),
@@ -127,6 +133,19 @@ fn says_unsafe(line: &str) -> bool {
         .any(|next| code.contains(&format!("{word}{next}")))
 }
 
+/// Whether a line of code has a sentence with a hole: what was the indentation of its next line.
+fn has_hole(line: &str) -> bool {
+    let code = line.trim_start();
+    let spaces = " ".repeat(12);
+    let ends_word =
+        |text: &str| text.ends_with(|c: char| c.is_alphanumeric() || ",.;:".contains(c));
+    let begins_word = |text: &str| text.trim_start().starts_with(|c: char| c.is_alphanumeric());
+    // The documentation of a table in a text begins with #.
+    !code.starts_with(['/', '#'])
+        && (code.split_once(&spaces))
+            .is_some_and(|(before, after)| ends_word(before) && begins_word(after))
+}
+
 fn is_member(name: &str) -> bool {
     name.ends_with("/Cargo.toml") && !name.starts_with("fuzz/")
 }
@@ -153,6 +172,8 @@ mod tests {
         );
         assert_eq!(fires("README.md", &["see /wo", "rk/x"].concat()).len(), 1);
         assert_eq!(fires("a.sh", &["cd '/ro", "ot/x'"].concat()).len(), 1);
+        let hole = [r#"say("one or"#, "another\");"].join(&" ".repeat(14));
+        assert_eq!(fires("a.rs", &word([&hole, ""])).len(), 1);
         assert_eq!(
             fires("a.rs", &format!("//! Doc.\n{}", "\n".repeat(600))).len(),
             1

@@ -11,6 +11,8 @@ use super::publishing::{Passphrase, parse_key};
 /// `bulla witness`.
 #[derive(Debug, Subcommand)]
 pub enum WitnessCommand {
+    /// Make the empty memory of a witness whose key has cosigned nothing yet. Once for each key
+    New(WitnessNew),
     /// Cosign the logs of volumes for everybody who asks over HTTP
     Run(WitnessRun),
     /// Cosign the log in a file, for a witness without a network
@@ -25,6 +27,7 @@ impl WitnessCommand {
     /// The command's name in records.
     pub fn name(&self) -> &'static str {
         match self {
+            WitnessCommand::New(_) => "witness new",
             WitnessCommand::Run(_) => "witness run",
             WitnessCommand::Sign(_) => "witness sign",
             WitnessCommand::List(_) => "witness list",
@@ -42,8 +45,8 @@ pub struct Witness {
     /// The name of the witness in its signatures: a host name and path, for example witness.example/1
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: String,
-    /// Where the witness remembers what it has cosigned. Never restore it from a backup [default: `witness` in the state
-    /// directory]
+    /// Where the witness remembers what it has cosigned, as `witness new` made it. Never restore it from a backup [default:
+    /// `witness` in the state directory]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// A volume to follow, and the public key that signs its log: a key of the role `log`, or of `publishers` where that role
@@ -53,6 +56,17 @@ pub struct Witness {
     /// Where the key's passphrase comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,
+}
+
+/// `bulla witness new`.
+#[derive(Debug, Args)]
+pub struct WitnessNew {
+    /// The witness's key file. Its passphrase is not needed
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+    /// The directory for what the witness will cosign [default: `witness` in the state directory]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
 }
 
 /// `bulla witness run`.
@@ -68,6 +82,10 @@ pub struct WitnessRun {
 
 /// `bulla witness sign`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "bulla witness sign [OPTIONS] --out <FILE> --key <FILE> --name <NAME>\n       \
+    --volume <VOLUMEID=KEY> <FILE>"
+)]
 pub struct WitnessSign {
     /// The file of `bulla publish --install --checkpoint-out` or `bulla policy install --checkpoint-out`
     pub file: PathBuf,

@@ -243,8 +243,18 @@ pub fn reach() -> Reach {
 
 /// Reads a key that signs, with its passphrase if it has one.
 pub fn signer(path: &Path, flags: &Passphrase, global: &Global) -> Outcome<AnyKey> {
+    signer_within(path, flags, global, &reach())
+}
+
+/// The same with another reach.
+pub fn signer_within(
+    path: &Path,
+    flags: &Passphrase,
+    global: &Global,
+    reach: &Reach,
+) -> Outcome<AnyKey> {
     let mut secrets = passphrase::Several::of(flags, global.no_input);
-    signer_next(path, &mut secrets, &reach())
+    signer_next(path, &mut secrets, reach)
 }
 
 /// Reads several keys that sign. The flags give a passphrase for each of them that has one.

@@ -262,6 +262,13 @@ fn tell(
         )),
     }
     output.note("Readers and mirrors learn it from this repository.");
+    let (before, now) = (examined.before.roles(), &examined.policy.roles);
+    if now.witnesses.needed() > 0 && before.log_keys().keys() != now.log_keys().keys() {
+        output.note(
+            "Other keys sign the log now. Each witness cosigns nothing new before it is told so: `bulla witness run` takes \
+             --volume VOLUMEID=KEY for each new key, and drops the old ones.",
+        );
+    }
     Ok(())
 }
 

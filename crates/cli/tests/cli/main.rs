@@ -63,5 +63,6 @@ mod unheard;
 mod units;
 mod versions;
 mod web;
+mod witness_adversity;
 mod witnessed;
 mod witnesses;

@@ -326,6 +326,9 @@ fn unit_of_a_witness_cosigns() {
         "--no-passphrase",
     ];
     let witness = home.run(&new).ends(0).out;
+    let state = "var/bulla-witness";
+    let remember = ["witness", "new", "--key", new[3], "--state", state];
+    home.run(&remember).ends(0);
     let log = home.run(&["key", "show", "key"]).ends(0).out;
     let options = format!("--name w --volume {volume}={}", log.trim());
     let variables = HashMap::from([("WITNESS_OPTIONS", options)]);

@@ -14,33 +14,37 @@ use trust::head::Head;
 use crate::separate_roles::People;
 use crate::support::{Ran, copy, wait_until};
 
+/// Makes the memory of a witness, the first time.
+pub fn remember(people: &People, name: &str) -> String {
+    let state = people.path(&format!("memory-{name}"));
+    let path = state.to_str().unwrap().to_owned();
+    if !state.exists() {
+        let new = ["witness", "new", "--key", name, "--state", &path];
+        let made = people.run(&new).ends(0);
+        assert_eq!(made.field("key"), people.key(name).as_str());
+    }
+    path
+}
+
 /// A running `bulla witness run`.
 pub struct Witness {
-    child: Child,
+    pub child: Child,
     pub url: String,
 }
 
 impl Witness {
     /// Starts the witness of this name, with its key and memory.
     pub fn start(people: &People, name: &str, volume: &str) -> Witness {
+        Witness::start_with(people, name, volume, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn start_with(people: &People, name: &str, volume: &str, more: &[&str]) -> Witness {
         let follows = format!("{volume}={}", people.key("p"));
-        let state = people.path(&format!("memory-{name}"));
-        let mut command = people.home.command(&[
-            "--json",
-            "witness",
-            "run",
-            "--key",
-            name,
-            "--name",
-            name,
-            "--listen",
-            "127.0.0.1:0",
-            "--volume",
-            &follows,
-            "--state",
-        ]);
+        let state = remember(people, name);
+        let mut command = people.home.command(&run(name, &follows, &state));
         let mut child = command
-            .arg(state)
+            .args(more)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -52,6 +56,13 @@ impl Witness {
         assert_eq!(record["key"], people.key(name).as_str());
         let url = record["url"].as_str().unwrap().to_owned();
         Witness { child, url }
+    }
+
+    /// Sends SIGTERM.
+    pub fn ask_to_end(&self) {
+        let kill = format!("kill {}", self.child.id());
+        let kill = Command::new("sh").args(["-c", &kill]).status();
+        assert!(kill.unwrap().success());
     }
 
     pub fn kill(&mut self) {
@@ -66,8 +77,27 @@ impl Drop for Witness {
     }
 }
 
+/// The command line of a running witness.
+pub fn run<'a>(name: &'a str, follows: &'a str, state: &'a str) -> [&'a str; 13] {
+    [
+        "--json",
+        "witness",
+        "run",
+        "--key",
+        name,
+        "--name",
+        name,
+        "--listen",
+        "127.0.0.1:0",
+        "--volume",
+        follows,
+        "--state",
+        state,
+    ]
+}
+
 /// The logs that a witness has cosigned.
-fn cosigned(people: &People, name: &str) -> Ran {
+pub fn cosigned(people: &People, name: &str) -> Ran {
     let state = people.path(&format!("memory-{name}"));
     let state = state.to_str().unwrap();
     people.run(&["witness", "list", "--state", state]).ends(0)
@@ -87,7 +117,7 @@ pub fn asking<'a>(args: &[&'a str], urls: &[&'a str]) -> Vec<&'a str> {
 
 pub const PUBLISH: [&str; 5] = ["publish", "tree", "repo", "--key", "p"];
 
-fn publish(people: &People, urls: &[&str]) -> Ran {
+pub fn publish(people: &People, urls: &[&str]) -> Ran {
     people.run(&asking(&PUBLISH, urls))
 }
 
@@ -102,7 +132,7 @@ pub fn signed_policy(people: &People, changes: &[&str], expect: &str) {
     people.as_one("p", &sign).ends(0);
 }
 
-const INSTALL: [&str; 6] = ["policy", "install", "next-p", "repo", "--key", "p"];
+pub const INSTALL: [&str; 6] = ["policy", "install", "next-p", "repo", "--key", "p"];
 
 /// What readers must see: a policy with a quorum of two of these witnesses.
 pub fn quorum(people: &People, names: &[&str]) {
@@ -116,7 +146,7 @@ pub fn quorum(people: &People, names: &[&str]) {
 }
 
 /// A volume with version 1, and a policy with a quorum of two of three witnesses that run.
-fn begun() -> (People, String, [Witness; 3]) {
+pub fn begun() -> (People, String, [Witness; 3]) {
     let people = People::new(&["p", "w1", "w2", "w3", "w4"]);
     let made = people.run(&PUBLISH).ends(0);
     let volume = made.field("volume").as_str().unwrap().to_owned();
@@ -236,7 +266,7 @@ fn publisher_with_two_histories_gets_one_cosigned() {
     people.write("another two");
     let second = asking(&["publish", "tree", "other", "--key", "p"], &urls);
     let refused = people.as_one("other", &second).ends(22);
-    assert!(refused.err.contains("two histories"), "{}", refused.err);
+    assert!(refused.err.contains("two logs"), "{}", refused.err);
     // It gets none by going on either.
     people.as_one("other", &second).ends(22);
     let kept = cosigned(&people, "w1").records("evidence");
@@ -391,15 +421,14 @@ fn publisher_that_is_killed_after_a_cosignature_goes_on() {
 }
 
 /// Cosigns a file on the machine of `who`.
-fn witness_sign(people: &People, who: &str, volume: &str, file: &str, out: &str) -> Ran {
+pub fn witness_sign(people: &People, who: &str, volume: &str, file: &str, out: &str) -> Ran {
     let follows = format!("{volume}={}", people.key("p"));
-    let state = people.path(&format!("memory-{who}"));
-    let state = state.to_str().unwrap();
+    let state = remember(people, who);
     people.as_one(
         who,
         &[
             "witness", "sign", file, "--out", out, "--key", who, "--name", who, "--volume",
-            &follows, "--state", state,
+            &follows, "--state", &state,
         ],
     )
 }
@@ -472,7 +501,7 @@ fn witnesses_without_a_network_cosign_files() {
 }
 
 /// Posts a body, and gives the status, the headers and the body of the answer.
-fn post(url: &str, body: &str) -> (u16, String, String) {
+pub fn post(url: &str, body: &str) -> (u16, String, String) {
     let address = url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream
@@ -531,28 +560,10 @@ fn answers_are_those_of_the_protocol() {
     assert!(named.as_str().unwrap().starts_with("w1+"));
     // Two processes with one memory would cosign two histories.
     let follows = format!("{volume}={}", people.key("p"));
-    let state = people.path("memory-w1");
-    let state = state.to_str().unwrap();
-    let second = [
-        "witness",
-        "run",
-        "--key",
-        "w1",
-        "--name",
-        "w1",
-        "--listen",
-        "127.0.0.1:0",
-        "--volume",
-        &follows,
-        "--state",
-        state,
-    ];
-    people.run(&second).ends(11);
+    let state = remember(&people, "w1");
+    people.run(&run("w1", &follows, &state)[1..]).ends(11);
     // SIGTERM ends it in order.
     let mut first = Witness::start(&people, "w4", &volume);
-    let id = first.child.id().to_string();
-    let kill = format!("kill {id}");
-    let kill = Command::new("sh").args(["-c", &kill]).status();
-    assert!(kill.unwrap().success());
+    first.ask_to_end();
     assert!(first.child.wait().unwrap().success());
 }

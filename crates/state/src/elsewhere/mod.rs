@@ -143,6 +143,8 @@ pub struct Reach {
     pub agent: Option<PathBuf>,
     /// Set from outside to stop a wait.
     pub stop: Arc<AtomicBool>,
+    /// The longest wait, whatever a file says.
+    pub longest: Option<Duration>,
 }
 
 /// A key that lies elsewhere.
@@ -183,7 +185,11 @@ impl Signer for Elsewhere {
         &self,
         message: &[u8],
     ) -> Result<[u8; SIGNATURE_BYTES], Box<dyn Error + Send + Sync + 'static>> {
-        let wait = Wait::begin(self.reference.within, Arc::clone(&self.reach.stop));
+        let within = self.reference.within;
+        let within = within.min(self.reach.longest.unwrap_or(within));
+        let wait = Wait::begin(within, Arc::clone(&self.reach.stop));
+        // Nothing is started that would only be ended.
+        wait.goes_on()?;
         let signed = match &self.reference.by {
             By::Command(arguments) => command::sign(arguments, message, &wait),
             By::Agent => agent::Agent::of(self.reach.agent.as_deref(), &wait)

@@ -28,6 +28,9 @@ pub enum PublicFileError {
     /// A key of another type.
     #[error("it has a key of the type {0}, and bulla uses Ed25519 keys only (ssh-ed25519)")]
     OtherType(String),
+    /// Several lines.
+    #[error("it has several lines: write the line of one key into a file of its own")]
+    Several,
     /// Something else.
     #[error("it has no public key: one line of OpenSSH (id_ed25519.pub), or PUBLIC KEY in PEM")]
     NoKey,
@@ -57,6 +60,9 @@ pub fn parse(text: &str) -> Result<PublicKey, PublicFileError> {
     let text = text.trim_ascii();
     if let Some(pem) = text.strip_prefix(PEM_BEGIN) {
         return pem_key(pem);
+    }
+    if text.contains('\n') {
+        return Err(PublicFileError::Several);
     }
     let mut words = text.split_ascii_whitespace();
     let (Some(kind), Some(blob)) = (words.next(), words.next()) else {
@@ -115,6 +121,19 @@ mod tests {
         .concat();
         let line = format!("ssh-ed25519 {} ada@lab\n", base64(&blob));
         assert_eq!(parse(&line).unwrap(), key());
+    }
+
+    #[test]
+    fn file_with_several_keys_is_refused() {
+        let blob = |key: &PublicKey| {
+            let begin = b"\0\0\0\x0bssh-ed25519\0\0\0\x20".as_slice();
+            base64(&[begin, key.as_bytes()].concat())
+        };
+        let other = SecretKey::from_seed(&[2; 32]).public();
+        let one = format!("ssh-ed25519 {} ada@lab\n", blob(&key()));
+        let two = format!("{one}ssh-ed25519 {} ada@lab\n", blob(&other));
+        assert!(matches!(parse(&two), Err(PublicFileError::Several)));
+        assert_eq!(parse(&format!("\n{one}\n \n")).unwrap(), key());
     }
 
     #[test]

@@ -179,6 +179,19 @@ fn is_gone(file: &Path) -> bool {
 }
 
 #[test]
+fn process_may_wait_less_than_the_file_says_and_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut signer = script(dir.path(), 20, "touch begun; exec sleep 600");
+    signer.reach.longest = Some(Duration::from_secs(1));
+    let late = asked(&signer);
+    assert!(matches!(late, ElsewhereError::Late(1)), "{late:?}");
+    std::fs::remove_file(dir.path().join("begun")).unwrap();
+    signer.reach.stop.store(true, Ordering::Relaxed);
+    assert!(matches!(asked(&signer), ElsewhereError::Stopped));
+    assert!(!dir.path().join("begun").exists(), "nothing is started");
+}
+
+#[test]
 fn program_that_hangs_is_ended() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("printed"), key().sign(b"m")).unwrap();

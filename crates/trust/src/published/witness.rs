@@ -1,8 +1,8 @@
 //! What a witness decides: whether a log that it is shown continues the one that it cosigned last (C2SP `tlog-witness`).
 //!
 //! A [`Submission`] is the body of an `add-checkpoint` request, and the file of a witness without a network. All of it is
-//! hostile. [`Submission::admit`] gives the order of the checks of the specification. Whoever calls it keeps the new state
-//! durably before any cosignature leaves, and lets no two calls about one log overlap.
+//! hostile. [`Submission::check`] and then [`Signed::admit`] are the checks of the specification. The caller keeps the new
+//! state durably before any cosignature leaves, and lets no two calls of [`Signed::admit`] about one log overlap.
 
 use crate::error::Reject;
 use crate::history::signed_note::{
@@ -10,8 +10,11 @@ use crate::history::signed_note::{
 };
 use crate::history::{Frontier, LogPoint, verify_consistency};
 use crate::key::{PublicKey, SIGNATURE_BYTES};
-use crate::published::checkpoint::{COSIGNATURE_V1, MAX_CHECKPOINT_BYTES, MAX_SIGNATURE_LINES};
+use crate::published::checkpoint::{
+    COSIGNATURE_V1, MAX_CHECKPOINT_BYTES, MAX_SIGNATURE_LINES, cosignatures,
+};
 use crate::statement::VolumeId;
+use crate::statement::roles::Threshold;
 
 /// Most hashes of a consistency proof in a request.
 pub const MAX_PROOF_LINES: usize = 63;
@@ -156,9 +159,11 @@ impl Note {
         }
     }
 
-    /// Whether one of these keys has signed it as the log's own.
-    pub fn is_signed_by(&self, keys: &[PublicKey]) -> bool {
+    /// The note with one line of each of these keys that has signed it as the log's own, and no other lines.
+    pub fn signed_by(&self, keys: &[PublicKey]) -> Note {
         let (name, text) = (origin(self.volume, self.log.epoch), self.text());
+        let mut note = Note::new(self.volume, self.log);
+        let mut found = Vec::new();
         let signed = |line: &str| {
             let (by, encoded) = line.strip_prefix(SIGNATURE_PREFIX)?.split_once(' ')?;
             let payload = unbase64(encoded).filter(|_| by == name)?;
@@ -168,7 +173,68 @@ impl Note {
                 .filter(|key| key_id(&name, ED25519, key) == *id)
                 .find(|key| key.verify(text.as_bytes(), signature))
         };
-        self.lines.split('\n').any(|line| signed(line).is_some())
+        for line in self.lines.split_inclusive('\n') {
+            if let Some(key) = signed(line.trim_end_matches('\n'))
+                && !found.contains(key)
+            {
+                found.push(*key);
+                note.lines.push_str(line);
+            }
+        }
+        note
+    }
+
+    /// The line by which the witness of this name and key has cosigned it.
+    pub fn line_of(&self, name: &str, key: PublicKey) -> Option<String> {
+        let witness = Threshold::new(1, vec![key]).ok()?;
+        // The line of this name may not be the first one of the key.
+        self.lines.split_inclusive('\n').find_map(|line| {
+            let good = cosignatures(line.as_bytes(), self.volume, &self.log, &witness);
+            let own = good.into_iter().find(|good| good.name == name)?;
+            Some(own.line)
+        })
+    }
+}
+
+/// A checkpoint that a key of the volume's log has signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signed<'a> {
+    submission: &'a Submission,
+    note: Note,
+}
+
+impl Signed<'_> {
+    /// The note with the log's own lines, and without those of others.
+    pub fn note(&self) -> &Note {
+        &self.note
+    }
+
+    /// Whether a witness may cosign that has cosigned `last` last, of the volume's newest log. A later log begins without a
+    /// predecessor; an earlier one is over.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn admit(&self, last: Option<&LogPoint>) -> Result<(), Refusal> {
+        let Submission { old, proof, note } = self.submission;
+        if let Some(last) = last.filter(|last| note.log.epoch < last.epoch) {
+            return Err(Refusal::Ended { later: last.epoch });
+        }
+        let empty = LogPoint {
+            epoch: note.log.epoch,
+            size: 0,
+            root: Frontier::new().root(),
+        };
+        let last = last.filter(|last| last.epoch == note.log.epoch);
+        let last = last.unwrap_or(&empty);
+        let size = last.size;
+        if *old != size {
+            return Err(Refusal::OtherSize { size });
+        }
+        match verify_consistency(last, &note.log, proof) {
+            Ok(()) => Ok(()),
+            Err(Reject::Fork(_)) => Err(Refusal::OtherRoot { size }),
+            Err(_) => Err(Refusal::BadProof { size }),
+        }
     }
 }
 
@@ -209,41 +275,26 @@ impl Submission {
         body + &self.note.encode()
     }
 
-    /// Whether a witness may cosign. `keys` are those of the volume's log, `last` is what the witness has cosigned last of
-    /// the volume's newest log. A later log begins without a predecessor; an earlier one is over.
+    /// What a witness checks without a look at what it has cosigned: the form, and a signature of the volume's log. `keys` are
+    /// those of this log.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn admit(&self, keys: &[PublicKey], last: Option<&LogPoint>) -> Result<(), Refusal> {
-        let Submission { old, proof, note } = self;
+    pub fn check(&self, keys: &[PublicKey]) -> Result<Signed<'_>, Refusal> {
         if keys.is_empty() {
             return Err(Refusal::UnknownVolume);
         }
-        if let Some(last) = last.filter(|last| note.log.epoch < last.epoch) {
-            return Err(Refusal::Ended { later: last.epoch });
-        }
-        if !note.is_signed_by(keys) {
+        let note = self.note.signed_by(keys);
+        if note.lines.is_empty() {
             return Err(Refusal::NotSigned);
         }
-        if *old > note.log.size {
+        if self.old > note.log.size {
             return Err(Refusal::Malformed("the old size is above the new one"));
         }
-        let empty = LogPoint {
-            epoch: note.log.epoch,
-            size: 0,
-            root: Frontier::new().root(),
-        };
-        let last = last.filter(|last| last.epoch == note.log.epoch);
-        let last = last.unwrap_or(&empty);
-        let size = last.size;
-        if *old != size {
-            return Err(Refusal::OtherSize { size });
-        }
-        match verify_consistency(last, &note.log, proof) {
-            Ok(()) => Ok(()),
-            Err(Reject::Fork(_)) => Err(Refusal::OtherRoot { size }),
-            Err(_) => Err(Refusal::BadProof { size }),
-        }
+        Ok(Signed {
+            submission: self,
+            note,
+        })
     }
 }
 

@@ -65,8 +65,13 @@ impl Log {
     /// What a witness says that follows this volume by key 30 and has cosigned the log of this size.
     fn asked(&self, of: &Submission, last: u64) -> Result<(), Refusal> {
         let last = Some(self.at(last)).filter(|last| last.size > 0);
-        of.admit(&keys(), last.as_ref())
+        admit(of, last.as_ref())
     }
+}
+
+/// The answer of a witness that follows this volume by key 30.
+fn admit(of: &Submission, last: Option<&LogPoint>) -> Result<(), Refusal> {
+    of.check(&keys())?.admit(last)
 }
 
 fn keys() -> [PublicKey; 1] {
@@ -140,9 +145,44 @@ fn checkpoint_that_no_log_key_signed_is_not_cosigned() {
 }
 
 #[test]
+fn note_is_reduced_to_the_lines_of_the_log() {
+    let log = log_of(0, 0..9);
+    let own = signed(log.at(9), 30);
+    let mut note = own.clone();
+    for stranger in 0..99 {
+        note.add(&format!("\u{2014} stranger {stranger}\n"));
+    }
+    note.add(signed(log.at(8), 30).lines());
+    let mut submission = Submission {
+        old: 0,
+        proof: vec![],
+        note,
+    };
+    let checked = submission.check(&keys()).unwrap();
+    assert_eq!(checked.note(), &own);
+    // One line of each key, however often it comes.
+    let twice = own.encode() + own.lines();
+    submission.note = Note::decode(twice.as_bytes()).unwrap();
+    let checked = submission.check(&keys()).unwrap();
+    assert_eq!(checked.note(), &own);
+    // The line of a witness is found by its name and its key, beside another one of the same key.
+    let line = |name: &str| {
+        let message = checkpoint::cosigned_message(&own.text(), NOW);
+        let signature = key(31).sign(message.as_bytes());
+        checkpoint::cosignature_line(name, &key(31).public(), NOW, &signature)
+    };
+    let mut note = own.clone();
+    note.add(&line("former"));
+    note.add(&line("w"));
+    assert_eq!(note.line_of("w", key(31).public()), Some(line("w")));
+    assert_eq!(note.line_of("x", key(31).public()), None);
+    assert_eq!(note.line_of("w", key(32).public()), None);
+}
+
+#[test]
 fn volume_that_nobody_named_is_unknown() {
     let submission = log_of(0, 0..3).submission(0, 3);
-    assert_eq!(submission.admit(&[], None), Err(Refusal::UnknownVolume));
+    assert_eq!(submission.check(&[]), Err(Refusal::UnknownVolume));
 }
 
 #[test]
@@ -175,13 +215,10 @@ fn second_history_is_not_cosigned() {
 fn log_that_the_owners_ended_is_not_cosigned_any_more() {
     let (log, later) = (log_of(3, 0..9), log_of(4, 50..52));
     // The later one begins anew.
-    assert_eq!(
-        later.submission(0, 2).admit(&keys(), Some(&log.at(9))),
-        Ok(())
-    );
-    let refused = later.submission(1, 2).admit(&keys(), Some(&log.at(9)));
+    assert_eq!(admit(&later.submission(0, 2), Some(&log.at(9))), Ok(()));
+    let refused = admit(&later.submission(1, 2), Some(&log.at(9)));
     assert_eq!(refused, Err(Refusal::OtherSize { size: 0 }));
-    let refused = log.submission(9, 9).admit(&keys(), Some(&later.at(2)));
+    let refused = admit(&log.submission(9, 9), Some(&later.at(2)));
     assert_eq!(refused, Err(Refusal::Ended { later: 4 }));
 }
 
@@ -200,8 +237,8 @@ fn empty_log_has_one_root() {
         ),
     };
     let right = submission(Frontier::new().root());
-    assert_eq!(right.admit(&keys(), None), Ok(()));
-    let refused = submission([7; 32]).admit(&keys(), None);
+    assert_eq!(admit(&right, None), Ok(()));
+    let refused = admit(&submission([7; 32]), None);
     assert_eq!(refused, Err(Refusal::OtherRoot { size: 0 }));
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 use tokio::time::{sleep, timeout};
@@ -26,6 +26,8 @@ const SIZE_TYPE: &str = "text/x.tlog.size";
 const MAX_ANSWER_BYTES: usize = MAX_CHECKPOINT_BYTES;
 /// Most characters of a refusal that are shown to the user.
 const MAX_TEXT_CHARS: usize = 200;
+/// Longest pause that a busy witness may ask for, once.
+const MAX_PAUSE_SECONDS: u64 = 5;
 /// Requests to one witness: another client may ask it for the same log meanwhile, so its size may change again.
 const MAX_REQUESTS: usize = 4;
 
@@ -62,26 +64,29 @@ pub enum NoCosignature {
         /// What it says.
         text: String,
     },
-    /// It follows other volumes.
-    #[error("it does not follow this volume's log")]
-    UnknownLog,
-    /// It has cosigned a longer log.
-    #[error("it has cosigned a log of {size} entries already, and this one has {own}")]
+    /// It follows other volumes, or a later log of this one. What it says tells which.
+    #[error("it does not follow this log (HTTP status 404): {text}")]
+    UnknownLog {
+        /// What it says.
+        text: String,
+    },
+    /// It claims to have cosigned a longer log. Nothing proves this claim, nor those below.
+    #[error("it says that it has cosigned a log of {size} entries already, and this one has {own}")]
     Longer {
         /// What it has cosigned.
         size: u64,
         /// What it was shown.
         own: u64,
     },
-    /// It has cosigned another log.
-    #[error("it has cosigned another log of {size} entries: two histories of this volume exist")]
+    /// It claims to have cosigned another log.
+    #[error("it says that it has cosigned another log of {size} entries")]
     Other {
         /// The size of both.
         size: u64,
     },
     /// This machine cannot prove that the log continues what the witness has cosigned.
     #[error(
-        "it has cosigned the log of {size} entries, and the repository lacks the proof that this one continues it"
+        "it says that it has cosigned the log of {size} entries, and the repository lacks the proof that this one continues it"
     )]
     NoProof {
         /// What it has cosigned.
@@ -165,6 +170,7 @@ impl Witnesses {
         let url = place.join(CALL);
         let url = url.ok_or_else(|| down("its address is not one".to_owned()))?;
         let own = question.note.log.size;
+        let mut has_waited = false;
         let mut old = question.likely.min(own);
         // Without a proof from there the witness is asked which size it has.
         if (question.proof)(old).is_none() {
@@ -181,9 +187,15 @@ impl Witnesses {
             let response = request.send().await.map_err(|e| down(describe(&e)))?;
             let status = response.status();
             let is_size = says_size(&response);
+            let pause = pause(&response);
             let body = body(response).await?;
             if status == StatusCode::OK {
                 return Ok(body);
+            }
+            if let Some(pause) = pause.filter(|_| !has_waited) {
+                has_waited = true;
+                sleep(pause).await;
+                continue;
             }
             match size(&body).filter(|_| status == StatusCode::CONFLICT && is_size) {
                 Some(size) if size > own => return Err(NoCosignature::Longer { size, own }),
@@ -192,7 +204,7 @@ impl Witnesses {
                 None if status == StatusCode::CONFLICT && old == own => {
                     return Err(NoCosignature::Other { size: own });
                 }
-                // The proof fits this log, so the witness has cosigned another one.
+                // The proof fits this log, so an honest witness has cosigned another one.
                 None if status == StatusCode::UNPROCESSABLE_ENTITY && old > 0 => {
                     return Err(NoCosignature::Other { size: old });
                 }
@@ -220,6 +232,14 @@ fn says_size(response: &Response) -> bool {
     kind.split(';').next().map(str::trim) == Some(SIZE_TYPE)
 }
 
+/// How long a busy witness wants its clients to wait, if that is not too long.
+fn pause(response: &Response) -> Option<Duration> {
+    let after = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    let seconds = after.parse().ok().filter(|s| *s <= MAX_PAUSE_SECONDS)?;
+    let is_busy = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+    is_busy.then_some(Duration::from_secs(seconds))
+}
+
 /// A size in decimal, with a newline.
 fn size(body: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(body).ok()?;
@@ -229,15 +249,16 @@ fn size(body: &[u8]) -> Option<u64> {
 }
 
 fn refusal(status: StatusCode, body: &[u8]) -> NoCosignature {
-    if status == StatusCode::NOT_FOUND {
-        return NoCosignature::UnknownLog;
-    }
     let text = String::from_utf8_lossy(body);
     let line = text.lines().next().unwrap_or_default();
     let plain = line.chars().filter(|c| !c.is_control());
-    NoCosignature::Refused {
-        status: status.as_u16(),
-        text: plain.take(MAX_TEXT_CHARS).collect(),
+    let text = plain.take(MAX_TEXT_CHARS).collect();
+    match status {
+        StatusCode::NOT_FOUND => NoCosignature::UnknownLog { text },
+        _ => NoCosignature::Refused {
+            status: status.as_u16(),
+            text,
+        },
     }
 }
 

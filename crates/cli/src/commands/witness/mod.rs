@@ -1,4 +1,4 @@
-//! `bulla witness run | sign | list | key`: a small independent witness of volumes' logs (C2SP `tlog-witness`). It cosigns a
+//! `bulla witness new | run | sign | list | key`: a small independent witness of volumes' logs (C2SP `tlog-witness`). It cosigns a
 //! log only if it continues the one that it cosigned before, so nobody can show two histories to readers that demand its
 //! cosignature.
 
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use state::witness::{CosignError, Cosigned, WitnessState};
+use state::elsewhere::Reach;
+use state::witness::{CosignError, Cosigned, MemoryError, WitnessState};
 use state::{Clock, witness};
 use trust::checkpoint;
 use trust::key::PublicKey;
@@ -16,7 +17,7 @@ use trust::statement::VolumeId;
 use trust::witness::{Refusal, Submission, verifier_key};
 
 use super::key::{self, AnyKey};
-use crate::args::{Global, Witness, WitnessCommand, WitnessKey, WitnessList};
+use crate::args::{Global, Witness, WitnessCommand, WitnessKey, WitnessList, WitnessNew};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
@@ -36,6 +37,7 @@ pub fn run(
     output: &mut Output,
 ) -> Outcome<Done> {
     match command {
+        WitnessCommand::New(args) => new(args, config, output),
         WitnessCommand::Run(args) => run::run(args, global, config, output),
         WitnessCommand::Sign(args) => sign::run(args, global, config, output),
         WitnessCommand::List(args) => list(args, config, output),
@@ -53,29 +55,34 @@ struct Cosigner {
 }
 
 impl Cosigner {
-    /// Loads the key and takes the lock of the state.
-    fn open(args: &Witness, global: &Global, config: &Config) -> Outcome<Cosigner> {
-        let key = key::signer(&args.key, &args.passphrase, global)?;
+    /// Loads the key, which signs within `reach`, and takes the lock of the state.
+    fn open(args: &Witness, global: &Global, config: &Config, reach: &Reach) -> Outcome<Cosigner> {
+        let key = key::signer_within(&args.key, &args.passphrase, global, reach)?;
         let mut volumes: HashMap<VolumeId, Vec<PublicKey>> = HashMap::new();
         for (volume, key) in &args.volume {
             volumes.entry(*volume).or_default().push(*key);
         }
         let directory = directory(args.state.as_ref(), config)?;
-        let state = WitnessState::open(&directory, Instant::now() + PATIENCE);
+        let state = WitnessState::open(&directory, &key.public(), Instant::now() + PATIENCE);
         Ok(Cosigner {
             name: args.name.clone(),
             key,
             volumes,
-            state: state.map_err(|error| about_state(error, &directory))?,
+            state: state.map_err(|error| about_memory(error, &directory))?,
             clock: Clock::system(),
         })
     }
 
+    /// The keys of the volume's log; none if this witness does not follow the volume.
+    fn keys(&self, submission: &Submission) -> &[PublicKey] {
+        let keys = self.volumes.get(&submission.note.volume);
+        keys.map(Vec::as_slice).unwrap_or_default()
+    }
+
     /// Cosigns if the rules allow it.
     fn cosign(&self, submission: &Submission) -> Result<Cosigned, CosignError<NoSignature>> {
-        let keys = self.volumes.get(&submission.note.volume);
-        let keys = keys.map(Vec::as_slice).unwrap_or_default();
-        self.state.cosign(submission, keys, |text| {
+        let keys = self.keys(submission);
+        self.state.cosign(submission, keys, &self.name, |text| {
             let time = self.clock.now();
             let message = checkpoint::cosigned_message(text, time);
             let signature = signer::signature(&*self.key, message.as_bytes())?;
@@ -98,6 +105,42 @@ fn directory(named: Option<&PathBuf>, config: &Config) -> Outcome<PathBuf> {
         )
         .with_hint(hint)
     })
+}
+
+/// Makes an empty memory.
+fn new(args: &WitnessNew, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let key = key::public(&args.key)?;
+    let directory = directory(args.state.as_ref(), config)?;
+    witness::create(&directory, &key, Instant::now() + PATIENCE)
+        .map_err(|error| about_memory(error, &directory))?;
+    if !output.json() {
+        output.line(&key.to_string())?;
+        output.note(&format!(
+            "The witness with this key remembers in {} what it has cosigned. Keep this directory for as long as the key is \
+             used, never restore it from a backup, and never make a second one.",
+            directory.display()
+        ));
+    }
+    let mut told = fields(json!({"key": key.to_string()}));
+    text::put_name(&mut told, "state", directory.as_os_str().as_encoded_bytes());
+    Ok(Done::ok(told))
+}
+
+fn about_memory(error: MemoryError, directory: &Path) -> Failure {
+    let hint = match &error {
+        MemoryError::Missing { .. } => {
+            "name the directory with the witness's memory (--state DIR), and see that its disk is mounted. Only for a key that \
+             has never cosigned anything, make it: `bulla witness new --key FILE --state DIR`"
+        }
+        MemoryError::OtherKey { .. } => {
+            "each witness has a key and a memory of its own: name those that belong together (--key FILE, --state DIR)"
+        }
+        MemoryError::Exists { .. } => {
+            "nothing is left to do if this is the witness's key; another witness needs another directory (--state DIR)"
+        }
+        MemoryError::State(error) => return about_state(error.clone(), directory),
+    };
+    Failure::from_error(Kind::WitnessMemory, &error).with_hint(hint)
 }
 
 fn about_state(error: state::StateError, directory: &Path) -> Failure {
@@ -138,6 +181,7 @@ fn refused(refusal: &Refusal, size: u64) -> Failure {
 /// Lists what was cosigned.
 fn list(args: &WitnessList, config: &Config, output: &mut Output) -> Outcome<Done> {
     let directory = directory(args.state.as_ref(), config)?;
+    let owner = witness::owner(&directory).map_err(|error| about_memory(error, &directory))?;
     let failed = |error| about_state(error, &directory);
     let notes = witness::cosigned(&directory).map_err(failed)?;
     let evidence = witness::evidence(&directory).map_err(failed)?;
@@ -184,6 +228,7 @@ fn list(args: &WitnessList, config: &Config, output: &mut Output) -> Outcome<Don
         );
     }
     Ok(Done::ok(fields(json!({
+        "key": owner.to_string(),
         "logs": notes.len(),
         "evidence": evidence.len(),
     }))))

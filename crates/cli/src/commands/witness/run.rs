@@ -1,14 +1,17 @@
 //! `bulla witness run`: answers `add-checkpoint` until it is asked to end. Its log says what it did.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde_json::json;
 use serve::net::{Listen, Peer};
 use serve::witness::{Answer, Server};
+use state::elsewhere::Reach;
 use state::witness::CosignError;
 use trust::witness::{Refusal, Submission};
 
-use super::Cosigner;
+use super::{Cosigner, key};
 use crate::activation::Passed;
 use crate::address::listen_address;
 use crate::args::{Global, WitnessRun};
@@ -17,6 +20,10 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::{notify, session};
 
+/// Longest wait for a key that lies elsewhere: all volumes wait meanwhile, and publishers no longer than 20 s.
+const SIGNING: Duration = Duration::from_secs(10);
+/// How long work that has begun may take after the signal to end.
+const GRACE: Duration = Duration::from_secs(5);
 const DEFAULT_ADDRESS: &str = "127.0.0.1:28554";
 const TEXT: &str = "text/plain; charset=utf-8";
 const SIZE: &str = "text/x.tlog.size";
@@ -29,24 +36,33 @@ pub fn run(
     output: &mut Output,
 ) -> Outcome<Done> {
     let listen = place(args)?;
-    let cosigner = Arc::new(Cosigner::open(&args.witness, global, config)?);
+    let reach = Reach {
+        longest: Some(SIGNING),
+        ..key::reach()
+    };
+    let stop = Arc::clone(&reach.stop);
+    let cosigner = Arc::new(Cosigner::open(&args.witness, global, config, &reach)?);
     let volumes = cosigner.volumes.len();
     let decider = Arc::clone(&cosigner);
     let decide = move |body: &[u8], peer| decide(&decider, body, peer);
     let server = Server::bind(listen, Arc::new(decide));
     let server = server.map_err(|error| Failure::from_error(Kind::Listen, &error))?;
     let runtime = session::runtime()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let mut ending = session::Ending::listen()?;
         announce(&cosigner, &server, output)?;
         notify::ready(&format!("volumes followed: {volumes}"));
         let until = async {
             ending.comes().await;
             notify::stopping();
+            stop.store(true, Ordering::Relaxed);
         };
         let served = server.run(until).await;
         served.map_err(|error| Failure::from_error(Kind::Listen, &error))
-    })?;
+    });
+    // Threads that wait for a key or a disk would hold the program otherwise.
+    runtime.shutdown_timeout(GRACE);
+    served?;
     output.note("stopped");
     Ok(Done::ok(fields(json!({}))))
 }
@@ -123,9 +139,12 @@ fn decide(cosigner: &Cosigner, body: &[u8], peer: Peer) -> Answer {
                 body: cosigned.line,
             }
         }
-        Err(CosignError::Refused(why)) => {
-            match why {
-                Refusal::OtherRoot { .. } | Refusal::BadProof { .. } => {
+        Err(CosignError::Refused { why, not_kept }) => {
+            match (&why, not_kept) {
+                (_, Some(error)) => {
+                    tracing::error!(%peer, %volume, epoch, size, %why, %error, "refused, not kept as evidence");
+                }
+                (Refusal::OtherRoot { .. } | Refusal::BadProof { .. }, None) => {
                     tracing::warn!(%peer, %volume, epoch, size, %why, "refused, kept as evidence");
                 }
                 _ => tracing::info!(%peer, %volume, epoch, size, %why, "refused"),

@@ -4,7 +4,7 @@ use serde_json::json;
 use state::witness::CosignError;
 use trust::witness::{MAX_SUBMISSION_BYTES, Submission};
 
-use super::{Cosigner, refused};
+use super::{Cosigner, key, refused};
 use crate::args::{Global, WitnessSign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -19,19 +19,34 @@ pub fn run(
     output: &mut Output,
 ) -> Outcome<Done> {
     let bytes = publish::travelling::read_file(&args.file, MAX_SUBMISSION_BYTES)?;
-    let mut submission = Submission::decode(&bytes).map_err(|why| {
+    let submission = Submission::decode(&bytes).map_err(|why| {
         let what = format!("{} is not a checkpoint for witnesses", args.file.display());
         Failure::of(Kind::BadNote, what, &why)
     })?;
-    let cosigner = Cosigner::open(&args.witness, global, config)?;
+    let cosigner = Cosigner::open(&args.witness, global, config, &key::reach())?;
     let asked = adapted(&submission, &cosigner);
     let cosigned = cosigner.cosign(&asked).map_err(|error| match error {
-        CosignError::Refused(why) => refused(&why, submission.note.log.size),
+        CosignError::Refused { why, not_kept } => {
+            if let Some(error) = not_kept {
+                output.warn(&format!("the checkpoint was not kept as evidence: {error}"));
+            }
+            refused(&why, submission.note.log.size)
+        }
         CosignError::State(error) => error.into(),
         CosignError::Key(error) => Failure::from_error(Kind::NoSignature, &error),
     })?;
-    submission.note.add(&cosigned.line);
-    publish::travelling::write_checkpoint(&args.out, &submission.encode())?;
+    let mut signed = submission.clone();
+    signed.note.add(&cosigned.line);
+    // As those who take the file read it.
+    if Submission::decode(signed.encode().as_bytes()).is_err() {
+        signed.note = submission.note.signed_by(cosigner.keys(&submission));
+        signed.note.add(&cosigned.line);
+        output.warn(
+            "the file has no room for another line, so the lines of other witnesses were left out; give both files with \
+             --cosigned",
+        );
+    }
+    publish::travelling::write_checkpoint(&args.out, &signed.encode())?;
     let note = &submission.note;
     let (volume, log) = (note.volume, note.log);
     if !output.json() {

@@ -138,11 +138,33 @@ async fn refusals_are_told_apart() {
     let unproved = NoCosignature::NoProof { size: 5 };
     assert_eq!(said(vec![size_is("5\n")]).await.0, Err(unproved));
     let unknown = answer("404 Not Found", "", "which log?");
-    assert_eq!(said(vec![unknown]).await.0, Err(NoCosignature::UnknownLog));
+    let text = "which log?".to_owned();
+    let told = NoCosignature::UnknownLog { text };
+    assert_eq!(said(vec![unknown]).await.0, Err(told));
     let refused = answer("403 Forbidden", "", "not\u{1b} signed\nat all");
     let text = "not signed".to_owned();
     let told = NoCosignature::Refused { status: 403, text };
     assert_eq!(said(vec![refused]).await.0, Err(told));
+}
+
+#[tokio::test]
+async fn busy_witness_is_asked_once_more() {
+    let busy = |after: &str| {
+        let headers = format!("Retry-After: {after}\r\n");
+        answer("503 Service Unavailable", &headers, "busy")
+    };
+    let (told, came) = said(vec![busy("0"), ok("line")]).await;
+    assert_eq!(told, Ok(Bytes::from("line")));
+    assert_eq!(came.len(), 2);
+    let text = "busy".to_owned();
+    let refused = Err(NoCosignature::Refused { status: 503, text });
+    for answers in [
+        vec![busy("0"), busy("0"), ok("line")],
+        vec![busy("6"), ok("line")],
+        vec![busy("soon"), ok("line")],
+    ] {
+        assert_eq!(said(answers).await.0, refused);
+    }
 }
 
 #[tokio::test]
