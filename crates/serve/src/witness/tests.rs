@@ -38,7 +38,7 @@ impl Running {
     /// Connects and sends these bytes.
     fn send(&self, bytes: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        let long = Some(Duration::from_secs(60));
+        let long = Some(Duration::from_secs(30));
         stream.set_read_timeout(long).unwrap();
         // The server may close before it has read all.
         let _ = stream.write_all(bytes);
@@ -151,6 +151,8 @@ fn waiting() -> (Decide, mpsc::Sender<()>, mpsc::Receiver<()>) {
 fn requests_that_wait_are_bounded() {
     let (decide, go_on, begun) = waiting();
     let server = Running::start(decide, TIMES);
+    // Dropped before the server, which waits for its threads, also if this test fails.
+    let go_on = go_on;
     let request = post("/add-checkpoint", 0, 0);
     let mut streams: Vec<_> = (0..DECIDING).map(|_| server.send(&request)).collect();
     for _ in 0..DECIDING {

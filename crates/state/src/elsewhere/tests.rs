@@ -181,14 +181,16 @@ fn is_gone(file: &Path) -> bool {
 #[test]
 fn process_may_wait_less_than_the_file_says_and_stop() {
     let dir = tempfile::tempdir().unwrap();
-    let mut signer = script(dir.path(), 20, "touch begun; exec sleep 600");
+    let mut signer = script(dir.path(), 20, "exec sleep 600");
     signer.reach.longest = Some(Duration::from_secs(1));
     let late = asked(&signer);
     assert!(matches!(late, ElsewhereError::Late(1)), "{late:?}");
-    std::fs::remove_file(dir.path().join("begun")).unwrap();
+    // A program that cannot be started shows whether it was tried.
+    signer.reference.by = words(&["/nowhere/program"]);
+    let refused = asked(&signer);
+    assert!(matches!(refused, ElsewhereError::NotStarted(_)));
     signer.reach.stop.store(true, Ordering::Relaxed);
     assert!(matches!(asked(&signer), ElsewhereError::Stopped));
-    assert!(!dir.path().join("begun").exists(), "nothing is started");
 }
 
 #[test]
