@@ -142,12 +142,12 @@ impl Gathering<'_> {
         let stamped = self.stamped.and_then(|stamped| stamped.checkpoint.as_ref());
         let before = [next.head.checkpoint.as_ref(), shown.checkpoint.as_ref()];
         for note in before.into_iter().chain([stamped]) {
-            collected.take(note.map(|note| &note[..]).unwrap_or_default());
+            collected.take_note(note.map(|note| &note[..]).unwrap_or_default());
         }
         for path in &self.cosigning.cosigned {
             collected.take_file(path)?;
         }
-        let mut note = Note::new(collected.volume, collected.log);
+        let mut note = collected.own.clone();
         let out = self.cosigning.checkpoint_out.as_ref();
         let asks = out.is_some() || !collected.is_enough();
         if asks {
@@ -281,6 +281,10 @@ struct Collected {
     witnesses: Threshold,
     /// The line of each witness.
     lines: BTreeMap<PublicKey, String>,
+    /// The keys of the log.
+    log_keys: Threshold,
+    /// The checkpoint with the lines of those that have signed it before.
+    own: Note,
     /// What witnesses said that did not cosign.
     said: Vec<String>,
     /// The addresses of those that say they have cosigned another log.
@@ -299,6 +303,8 @@ impl Collected {
             log: log.point(record.log.epoch),
             witnesses: next.roles.witnesses.clone(),
             lines: BTreeMap::new(),
+            log_keys: next.roles.log_keys().clone(),
+            own: Note::new(volume, log.point(record.log.epoch)),
             said: Vec::new(),
             contradict: BTreeSet::new(),
         })
@@ -321,6 +327,21 @@ impl Collected {
         count
     }
 
+    /// Takes those of a note that a head has, and the lines of the log's own keys.
+    fn take_note(&mut self, bytes: &[u8]) {
+        self.take(bytes);
+        if let Ok(note) = Note::decode(bytes) {
+            self.keep_own(&note);
+        }
+    }
+
+    /// Keeps the lines of the log's own keys.
+    fn keep_own(&mut self, note: &Note) {
+        if (note.volume, note.log) == (self.volume, self.log) {
+            self.own.add(note.signed_by(self.log_keys.keys()).lines());
+        }
+    }
+
     /// Takes those of a file, which must be about this log.
     fn take_file(&mut self, path: &Path) -> Result<(), PublishError> {
         let bad = |why| PublishError::BadNote {
@@ -336,6 +357,7 @@ impl Collected {
                 path: path.to_owned(),
             });
         }
+        self.keep_own(&note);
         if self.take(note.lines().as_bytes()) == 0 {
             let place = path.display();
             let why = "it has no cosignature of a witness of this volume";

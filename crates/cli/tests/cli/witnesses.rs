@@ -488,6 +488,12 @@ fn witnesses_without_a_network_cosign_files() {
     let installed = people.run(&[&install[..], &cosigned].concat()).ends(0);
     assert_eq!(installed.field("waits_for_witnesses"), false);
     assert_eq!(people.read("reader", &volume).ends(0).out, "two");
+    // The log's own line is in the files too.
+    let statements = Repository::open(people.path("repo")).unwrap().statements();
+    let note = Head::decode(&statements).unwrap().checkpoint.unwrap();
+    let note = String::from_utf8(note.to_vec()).unwrap();
+    let own = format!("\n\n\u{2014} bulla/{volume}/0 ");
+    assert!(note.contains(&own), "{note}");
     people.run(&["renew", "repo", "--key", "p"]).ends(2);
     // A file that somebody has changed on its way.
     let note = std::fs::read_to_string(people.path("note")).unwrap();
