@@ -21,11 +21,12 @@ use trust::statement::VolumeId;
 use trust::timestamp_request::TimestampRequest;
 
 use crate::closure;
-use crate::confirming::{self, Confirming, Stamped};
-use crate::cosigning::{Gathered, Gathering};
+use crate::confirming::Confirming;
+use crate::cosigning::Gathered;
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
+use crate::showing::Showing;
 use crate::signing::{Received, check_follows, check_time, read};
 use crate::stamping;
 use crate::succession::Succession;
@@ -80,21 +81,24 @@ pub fn install(
     };
     let waits_for_timestamp = installation.may_wait(&confirming);
     if !waits_for_timestamp && options.cosigning.checkpoint_out.is_none() {
-        installation.check_timestamp(&confirming)?;
+        installation.showing.check_timestamp(&confirming)?;
     }
-    let gathered = installation.gather(&memory, keys, stamped.as_ref(), options)?;
+    let gathered = installation
+        .showing
+        .gather(&memory, keys, stamped.as_ref(), options)?;
     if gathered == Gathered::Waits {
         return Ok(Installed {
             waits_for_witnesses: true,
             ..installation.installed()
         });
     }
-    let mut valid_until = installation.next.record_until;
+    let mut valid_until = installation.showing.next.record_until;
     if !waits_for_timestamp {
-        installation.confirm(&confirming)?;
+        installation.showing.confirm(&confirming)?;
         valid_until = installation.judge(options)?.valid_until;
     }
-    memory.show(&mut installation.writer, &installation.next)?;
+    let showing = &mut installation.showing;
+    memory.show(&mut showing.writer, &showing.next)?;
     Ok(Installed {
         valid_until,
         waits_for_timestamp,
@@ -117,25 +121,21 @@ pub fn timestamp_request(
     let (path, received) = complete(paths, options)?;
     let mut installation = Installation::begin(path, received, repository)?;
     let memory = installation.check(options)?;
-    stamping::check_demanded(&installation.next.roles, keys)?;
-    installation.gather(&memory, keys, None, options)?;
-    stamping::request_for(&installation.opened, &installation.next.head, options)
+    stamping::check_demanded(&installation.showing.next.roles, keys)?;
+    installation.showing.gather(&memory, keys, None, options)?;
+    let Showing { writer, next, .. } = &installation.showing;
+    stamping::request_for(writer.repository(), &next.head, options)
 }
 
 /// A version on its way into a repository, which is locked.
 struct Installation<'a> {
     /// The file with the request, for messages.
     path: &'a Path,
-    repository: &'a Path,
     request: Request,
     examined: Examined,
-    opened: Repository,
-    writer: Writer,
     /// The head that the repository shows.
     shown: Option<Head>,
-    /// A reader who knows the policies that the repository has.
-    known: Floor,
-    next: NextHead,
+    showing: Showing<'a>,
 }
 
 impl<'a> Installation<'a> {
@@ -158,26 +158,32 @@ impl<'a> Installation<'a> {
             why,
         })?;
         let next = NextHead::of(&request)?;
-        let known = opened.floor(&next.head, &mut Signatures::default())?;
+        let mut signatures = Signatures::default();
+        let known = opened.floor(&next.head, &mut signatures)?;
+        let chain = known.known_chain(&next.head, &mut signatures);
+        let chain = chain.map_err(|why| refused(path, why.into()))?;
         Ok(Installation {
             path,
-            repository,
             request,
             examined,
-            opened,
-            writer,
             shown,
-            known,
-            next,
+            showing: Showing {
+                repository,
+                writer,
+                known,
+                next,
+                policy: (chain.newest().clone(), chain.newest_hash()),
+            },
         })
     }
 
     /// The result, if the version stands there already.
     fn done(&self, options: &PublishOptions) -> Option<Installed> {
-        let shown = (self.shown.as_ref()).filter(|it| it.record.hash() == self.next.record_hash)?;
-        let until = judge(&self.known, shown, options).map(|offer| offer.valid_until);
+        let shown =
+            (self.shown.as_ref()).filter(|it| it.record.hash() == self.showing.next.record_hash)?;
+        let until = judge(&self.showing.known, shown, options).map(|offer| offer.valid_until);
         Some(Installed {
-            valid_until: until.unwrap_or(self.next.record_until),
+            valid_until: until.unwrap_or(self.showing.next.record_until),
             again: true,
             ..self.installed()
         })
@@ -185,61 +191,66 @@ impl<'a> Installation<'a> {
 
     /// Whether the version is the next one here and whole, and contradicts nothing that this machine has signed.
     fn check(&mut self, options: &PublishOptions) -> Result<Memory, PublishError> {
-        let version = self.next.version;
+        let Installation {
+            path,
+            request,
+            examined,
+            shown,
+            showing:
+                Showing {
+                    repository,
+                    writer,
+                    known,
+                    next,
+                    ..
+                },
+        } = self;
+        let version = next.version;
         let pinned = Terms {
-            freshness: pinned(&self.examined.record, &self.next.head),
+            freshness: pinned(&examined.record, &next.head),
             ..Terms::strict(options.clock.now())
         };
-        let judged = (self.known).judge(&self.next.head, &pinned, &mut Signatures::default());
-        let offer = judged.map_err(|why| self.refused(why.into()))?;
-        let follows = check_next(&self.request, &self.examined, self.shown.as_ref());
-        follows.map_err(|why| PublishError::NotNext {
-            path: self.repository.to_owned(),
+        let judged = known.judge(&next.head, &pinned, &mut Signatures::default());
+        let offer = judged.map_err(|why| refused(path, why.into()))?;
+        check_next(request, examined, shown.as_ref()).map_err(|why| PublishError::NotNext {
+            path: repository.to_owned(),
             version,
             why,
         })?;
-        let base = (self.shown.as_ref())
-            .map(|_| Succession::follow(self.writer.statements(), &self.opened));
+        let opened = writer.repository();
+        let base = (shown.as_ref()).map(|_| Succession::follow(writer.statements(), opened));
         let base = base.transpose()?.and_then(|succession| succession.previous);
         let missing = closure::missing(
-            &self.opened,
+            opened,
             &offer.chain.hasher(),
             base.as_ref().map(|record| &record.root),
             &offer.record.root,
         )?;
         if missing > 0 {
             return Err(PublishError::Incomplete {
-                path: self.repository.to_owned(),
+                path: repository.to_owned(),
                 version,
                 missing,
             });
         }
-        if let (Base::Head(before), Some((record, _))) =
-            (&self.request.base, &self.examined.previous)
-        {
+        if let (Base::Head(before), Some((record, _))) = (&request.base, &examined.previous) {
             // The log has this leaf already, unless the repository was set back.
             let leaf = before.record.to_bytes().into();
-            let leaves = &mut self.next.leaves;
-            leaves.push((record.log.epoch, record.log.size, leaf));
+            next.leaves.push((record.log.epoch, record.log.size, leaf));
         }
-        let memory = Memory::lock(&self.examined.volume, options.state_dir.as_deref())?;
+        let memory = Memory::lock(&examined.volume, options.state_dir.as_deref())?;
         if let Some(last) = memory.last()?
-            && last.record.hash() != self.next.record_hash
+            && last.record.hash() != next.record_hash
         {
             // Versions in between were signed elsewhere. Readers are shown that they continue this one.
             let accept_skipped_versions = true;
-            check_follows(
-                &self.request,
-                &self.examined,
-                &last,
-                accept_skipped_versions,
-            )?;
+            check_follows(request, examined, &last, accept_skipped_versions)?;
         }
         if let Some(pending) = memory.pending()?
-            && pending.record.hash() == self.next.record_hash
+            && pending.record.hash() == next.record_hash
         {
             // Cosignatures that came when this was tried before.
-            self.next.head.checkpoint = pending.checkpoint;
+            next.head.checkpoint = pending.checkpoint;
         }
         Ok(memory)
     }
@@ -249,66 +260,36 @@ impl<'a> Installation<'a> {
         matches!(self.request.base, Base::Genesis(_))
             && confirming.keys.is_empty()
             && confirming.gathered.is_none()
-            && !self.next.roles.timestamps.is_empty()
-    }
-
-    /// Refuses a timestamp that could not be made, before a witness hears of the version.
-    fn check_timestamp(&self, confirming: &Confirming<'_>) -> Result<(), PublishError> {
-        let chain = (self.known).known_chain(&self.next.head, &mut Signatures::default())?;
-        let policy = (chain.newest(), chain.newest_hash());
-        confirming::prepared(&self.next.head, chain.volume(), policy, confirming).map(|_| ())
-    }
-
-    fn gather(
-        &mut self,
-        memory: &Memory,
-        keys: &[&dyn Signer],
-        stamped: Option<&Stamped>,
-        options: &PublishOptions,
-    ) -> Result<Gathered, PublishError> {
-        let gathering = Gathering {
-            keys,
-            cosigning: &options.cosigning,
-            memory,
-            stamped,
-            repository: self.repository,
-        };
-        gathering.gather(&mut self.writer, &mut self.next)
-    }
-
-    /// Gives the head its timestamp.
-    fn confirm(&mut self, confirming: &Confirming<'_>) -> Result<(), PublishError> {
-        let chain = (self.known).known_chain(&self.next.head, &mut Signatures::default())?;
-        let policy = (chain.newest(), chain.newest_hash());
-        confirming::confirm(&mut self.next.head, chain.volume(), policy, confirming)?;
-        Ok(())
+            && !self.showing.next.roles.timestamps.is_empty()
     }
 
     /// Only a head that a reader would accept is shown.
     fn judge(&self, options: &PublishOptions) -> Result<Offer, PublishError> {
-        judge(&self.known, &self.next.head, options).map_err(|error| self.refused(error))
-    }
-
-    fn refused(&self, error: PublishError) -> PublishError {
-        match error {
-            PublishError::Tree(why) => PublishError::BadRequest {
-                path: self.path.to_owned(),
-                why,
-            },
-            other => other,
-        }
+        judge(&self.showing.known, &self.showing.next.head, options)
+            .map_err(|error| refused(self.path, error))
     }
 
     fn installed(&self) -> Installed {
         Installed {
             volume: self.examined.volume,
-            version: self.next.version,
-            record_hash: self.next.record_hash,
-            valid_until: self.next.record_until,
+            version: self.showing.next.version,
+            record_hash: self.showing.next.record_hash,
+            valid_until: self.showing.next.record_until,
             waits_for_timestamp: false,
             waits_for_witnesses: false,
             again: false,
         }
+    }
+}
+
+/// The error about the file, where a reader would refuse the head.
+fn refused(path: &Path, error: PublishError) -> PublishError {
+    match error {
+        PublishError::Tree(why) => PublishError::BadRequest {
+            path: path.to_owned(),
+            why,
+        },
+        other => other,
     }
 }
 

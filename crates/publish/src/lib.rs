@@ -26,7 +26,7 @@
 //! | [`travelling`] | files on their way between machines |
 //! | `closure` | whether a repository has all of a version |
 //! | `confirming`, [`stamping`] | timestamps; those by keys on other machines |
-//! | [`cosigning`] | cosignatures of witnesses |
+//! | `showing`, [`cosigning`] | a head on its way into a repository; cosignatures of witnesses |
 
 mod assemble;
 pub mod attributes;
@@ -50,6 +50,7 @@ pub mod publish_error;
 mod reading;
 pub mod renewal;
 pub mod rotation;
+mod showing;
 pub mod signing;
 pub mod stamping;
 mod statcache;

@@ -22,11 +22,12 @@ use trust::statement::{Signed, VolumeId};
 use trust::timestamp_request::TimestampRequest;
 
 use crate::closure;
-use crate::confirming::{self, Confirming, Stamped};
-use crate::cosigning::{Gathered, Gathering};
+use crate::confirming::Confirming;
+use crate::cosigning::Gathered;
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
+use crate::showing::Showing;
 use crate::stamping;
 use crate::succession::Succession;
 use crate::travelling::{read_file, write_file};
@@ -232,15 +233,18 @@ pub fn install(
             gathered: stamped.as_ref().map(|stamped| &stamped.timestamp),
         };
         if options.cosigning.checkpoint_out.is_none() {
-            rotation.check_timestamp(&confirming)?;
+            unless_over(rotation.showing.check_timestamp(&confirming))?;
         }
-        if rotation.gather(keys, stamped.as_ref(), options)? == Gathered::Waits {
+        // They are of a version that was signed before, so witnesses learn nothing that must be remembered.
+        let memory = Memory::none();
+        let gathered = (rotation.showing).gather(&memory, keys, stamped.as_ref(), options)?;
+        if gathered == Gathered::Waits {
             return Ok(InstalledPolicy {
                 waits_for_witnesses: true,
                 ..InstalledPolicy::new(rotation.examined, None)
             });
         }
-        rotation.confirm(&confirming)?;
+        unless_over(rotation.showing.confirm(&confirming))?;
     }
     rotation.show(options)
 }
@@ -258,15 +262,11 @@ impl InstalledPolicy {
 
 /// A policy on its way into a repository, which is locked.
 struct Rotation<'a> {
-    repository: &'a Path,
     examined: ExaminedProposal,
-    writer: Writer,
     memory: Memory,
     /// Whether the memory stays as it is: what this machine has signed and the repository does not show must not be forgotten.
     keeps_memory: bool,
-    /// A reader who knows the policies that the repository has.
-    known: Floor,
-    next: NextHead,
+    showing: Showing<'a>,
 }
 
 enum Begun<'a> {
@@ -315,49 +315,20 @@ impl<'a> Rotation<'a> {
         let record: RootRecord = head.record.statement().read(shown.volume)?;
         let keeps_memory = waits_for_others(&memory, &head, &record, repository)?;
         let next = next_head(&shown, head, &record, policy, &examined)?;
+        let policy = Policy::Successor(examined.policy.clone());
+        let policy = (policy, examined.hash);
         Ok(Begun::Next(Box::new(Rotation {
-            repository,
             examined,
-            writer,
             memory,
             keeps_memory,
-            known,
-            next,
+            showing: Showing {
+                repository,
+                writer,
+                known,
+                next,
+                policy,
+            },
         })))
-    }
-
-    /// Refuses a timestamp that could not be made, before a witness is asked.
-    fn check_timestamp(&self, confirming: &Confirming<'_>) -> Result<(), PublishError> {
-        let policy = Policy::Successor(self.examined.policy.clone());
-        let (head, policy) = (&self.next.head, (&policy, self.examined.hash));
-        let prepared = confirming::prepared(head, self.examined.volume, policy, confirming);
-        unless_over(prepared)
-    }
-
-    /// Gives the head the cosignatures that the new policy demands. They are of a version that was signed before, so
-    /// witnesses learn nothing that must be remembered.
-    fn gather(
-        &mut self,
-        keys: &[&dyn Signer],
-        stamped: Option<&Stamped>,
-        options: &PublishOptions,
-    ) -> Result<Gathered, PublishError> {
-        let gathering = Gathering {
-            keys,
-            cosigning: &options.cosigning,
-            memory: &Memory::none(),
-            stamped,
-            repository: self.repository,
-        };
-        gathering.gather(&mut self.writer, &mut self.next)
-    }
-
-    /// Gives the head the timestamp that the new policy demands.
-    fn confirm(&mut self, confirming: &Confirming<'_>) -> Result<(), PublishError> {
-        let policy = Policy::Successor(self.examined.policy.clone());
-        let (head, policy) = (&mut self.next.head, (&policy, self.examined.hash));
-        let confirmed = confirming::confirm(head, self.examined.volume, policy, confirming);
-        unless_over(confirmed)
     }
 
     fn show(
@@ -370,8 +341,9 @@ impl<'a> Rotation<'a> {
         } else {
             &self.memory
         };
-        memory.show(&mut self.writer, &self.next)?;
-        let until = judged(&self.known, &self.next.head, options.clock.now());
+        let showing = &mut self.showing;
+        memory.show(&mut showing.writer, &showing.next)?;
+        let until = judged(&showing.known, &showing.next.head, options.clock.now());
         Ok(InstalledPolicy::new(self.examined, until))
     }
 }
@@ -422,9 +394,9 @@ pub fn timestamp_request(
         )),
         Begun::Next(mut rotation) => {
             stamping::check_demanded(&rotation.examined.policy.roles, keys)?;
-            rotation.gather(keys, None, options)?;
-            let opened = rotation.writer.repository();
-            stamping::request_for(opened, &rotation.next.head, options)
+            let showing = &mut rotation.showing;
+            showing.gather(&Memory::none(), keys, None, options)?;
+            stamping::request_for(showing.writer.repository(), &showing.next.head, options)
         }
     }
 }
@@ -462,7 +434,7 @@ fn gathered(paths: &[PathBuf]) -> Result<ReceivedProposal, PublishError> {
 }
 
 /// A version that has ended needs no timestamp: nobody reads it until it is renewed.
-fn unless_over<T>(confirmed: Result<T, PublishError>) -> Result<(), PublishError> {
+fn unless_over(confirmed: Result<(), PublishError>) -> Result<(), PublishError> {
     match confirmed {
         Ok(_) | Err(PublishError::RecordOver { .. }) => Ok(()),
         Err(error) => Err(error),
