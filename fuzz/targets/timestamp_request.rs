@@ -39,7 +39,7 @@ fuzz_target!(
         };
         let (volume, last, _) = honest_head();
         if examined.volume == volume
-            && request.follows(&examined, Some(&last), NOW, &mut signatures).is_ok()
+            && request.follows(&examined, Some(&last), (NOW, false), &mut signatures).is_ok()
         {
             let confirmed: RootRecord = last.record.statement().read(volume).expect("a record");
             assert!(examined.record.version >= confirmed.version);

@@ -22,9 +22,9 @@ const CI: Budgets = &[
     ("format", 5),
     ("house rules", 5),
     ("lints and building tests", 230),
-    ("running tests", 285),
-    ("mutations", 190),
-    ("fuzz", 95),
+    ("running tests", 255),
+    ("mutations", 205),
+    ("fuzz", 110),
     ("mounts", 5),
 ];
 

@@ -92,13 +92,13 @@ kinds! {
     /// The clock of this machine is wrong.
     Clock => Failed, "set this machine's clock (`timedatectl` shows it), then publish again. If it is right, the last version was signed with a clock that was ahead, and no reader with a right clock believes it: go on with --accept-clock";
     /// A version to be installed begins in the future.
-    EarlyRequest => Failed, "the file was made with a clock that was ahead, or this machine's is behind (`timedatectl` shows it). If this one is right, make the request again. A version that is signed already is installed with --accept-clock, and another one, signed with --accept-clock, must follow it before readers believe anything new";
+    EarlyRequest => Failed, "compare the clocks of both machines (`timedatectl`). If this one is wrong, set it. If this one is right, the file was made with a clock that was ahead: make the request again. If a publisher has signed it already, go on with --accept-clock, install it, and sign the next version with --accept-clock at once: no reader believes this one yet";
     /// The memory of a machine that signs is damaged.
-    SignerMemory => Integrity, "nothing was signed. Restore the volume's directory in the state directory (setting `state-dir`) from a backup. If there is none, move it away and compare what readers have (`bulla log SOURCE --seen`) with what the repository shows before you sign again";
+    SignerMemory => Integrity, "nothing was signed. This machine does not know any more what it has signed, and a backup does not know what came after it. So sign nothing before you know the newest version: compare what readers have (`bulla log SOURCE --seen`), what waits in signed files, and what the repository shows. Then move the damaged file of the volume away (setting `state-dir`)";
     /// A new volume without the key of its publisher.
     NoPublisher => Usage, "name the key that will sign it with --publisher KEY1...; `bulla key show FILE` prints it on the machine that has the key";
     /// The repository is older than what this machine has signed.
-    SetBack => Failed, "a version that was signed here is not installed yet (`bulla publish --install FILE REPO`), or the repository was restored from a backup or rolled back: then `bulla publish` the tree again, and the new version gets a higher number than the signed ones";
+    SetBack => Failed, "if you have signed that version in a file, install it first: `bulla publish --install FILE REPO`. Otherwise the repository was restored from a backup or rolled back: `bulla publish` the tree again, and the new version gets a higher number than the signed ones";
     /// The record has expired, so a timestamp cannot extend it.
     RecordOver => Expired, "the publisher's own key must make a new version: `bulla renew REPO --key FILE`, or publish again";
     /// The file is not a valid signing request.
@@ -312,7 +312,7 @@ kinds! {
     /// The file of evidence convicts nobody.
     NoEvidence => Integrity, "the file proves nothing: it was damaged or changed on its way, or nobody signed what it claims. Ask for it again, and trust nothing that is said about it";
     /// The evidence is about another volume.
-    OtherEvidence => Usage, "the evidence is good, but it is about the volume that it names; check the volume id";
+    OtherEvidence => Usage, "check the volume id. Nothing in the file was verified; leave --volume out to judge it for the volume that it names";
     /// A text is no text to compare with a published volume.
     NoSighting => Usage, "copy the whole text that `bulla log SOURCE --seen` printed at the other reader, from its first line to `end`; it must be of the same volume";
     /// Nobody signed what a text to compare says.

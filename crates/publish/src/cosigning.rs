@@ -72,6 +72,7 @@ pub struct Answer {
 
 /// How gathering ended.
 #[derive(Debug, PartialEq, Eq)]
+#[must_use = "without enough cosignatures the head is not to be shown"]
 pub(crate) enum Gathered {
     /// The head has all that readers demand. So many bytes of segments and index were written on the way.
     Enough(u64),

@@ -29,7 +29,7 @@ use crate::publish_error::{Missing, PublishError};
 use crate::showing::Showing;
 use crate::signing::{Received, check_follows, check_time, read};
 use crate::stamping;
-use crate::succession::Succession;
+use crate::succession::{Succession, only_installed};
 
 /// A version that was installed.
 #[derive(Debug, Clone)]
@@ -120,11 +120,19 @@ pub fn timestamp_request(
 ) -> Result<TimestampRequest, PublishError> {
     let (path, received) = complete(paths, options)?;
     let mut installation = Installation::begin(path, received, repository)?;
-    let memory = installation.check(options)?;
     stamping::check_demanded(&installation.showing.next.roles, keys)?;
-    installation.showing.gather(&memory, keys, None, options)?;
-    let Showing { writer, next, .. } = &installation.showing;
-    stamping::request_for(writer.repository(), &next.head, options)
+    if let (Some(_), Some(shown)) = (installation.done(options), &installation.shown) {
+        // It is there already, and needs its next timestamp.
+        let opened = installation.showing.writer.repository();
+        return stamping::request_for(opened, shown, options);
+    }
+    let memory = installation.check(options)?;
+    let showing = &mut installation.showing;
+    match showing.gather(&memory, keys, None, options)? {
+        Gathered::Enough(_) => {}
+        Gathered::Waits => return Err(only_installed()),
+    }
+    stamping::request_for(showing.writer.repository(), &showing.next.head, options)
 }
 
 /// A version on its way into a repository, which is locked.

@@ -67,27 +67,31 @@ impl Memory {
         Memory(None)
     }
 
-    /// The head that was signed last, whether it was shown or is pending.
+    /// The head that was signed last, whether it was shown or is pending. Owners may take readers back to lower versions, so
+    /// the policy comes first.
     pub(crate) fn last(&self) -> Result<Option<Head>, PublishError> {
         let (signed, pending) = (self.signed()?, self.pending()?);
         let is_newer = match (&signed, &pending) {
-            (Some(signed), Some(pending)) => version_of(pending)? > version_of(signed)?,
+            (Some(signed), Some(pending)) => place_of(pending)? > place_of(signed)?,
             _ => pending.is_some(),
         };
         Ok(if is_newer { pending } else { signed })
     }
 
-    /// The head that was signed last and was shown, or was about to be; for somebody whose repository shows `version`. A head
-    /// that `bulla sign` has signed counts, because others may have shown it, unless it waits for witnesses here.
+    /// The head that readers may have seen last, as far as this machine knows; `version` is the one that the repository shows.
+    /// What `bulla sign` has signed counts, because somebody else may have shown it, unless it waits for witnesses here.
     pub(crate) fn shown(&self, version: u64) -> Result<Option<Head>, PublishError> {
         let Some(signed) = self.signed()? else {
             return Ok(None);
         };
-        let waits = match self.pending()? {
-            Some(pending) => is_same(&pending, &signed) && version_of(&pending)? > version,
-            None => false,
-        };
+        let waits = self.waits(&signed)? && version_of(&signed)? > version;
         Ok((!waits).then_some(signed))
+    }
+
+    /// Whether this head waits for witnesses, or did when it was shown.
+    pub(crate) fn waits(&self, head: &Head) -> Result<bool, PublishError> {
+        let pending = self.pending()?;
+        Ok(pending.is_some_and(|pending| is_same(&pending, head)))
     }
 
     /// The head that this machine keeps as signed.
@@ -98,22 +102,20 @@ impl Memory {
         }
     }
 
-    /// The head that witnesses have heard of, unless something newer was shown. It was shown itself if a repository has its
-    /// version: a process that ends between the two forgets to remove it here.
+    /// The head that witnesses have heard of. It waits until a repository shows its version or a later one.
     pub(crate) fn pending(&self) -> Result<Option<Head>, PublishError> {
-        let Some(state) = &self.0 else {
-            return Ok(None);
-        };
-        let Some(pending) = state.pending()?.map(decode).transpose()? else {
-            return Ok(None);
-        };
-        let counts = match &self.signed()? {
-            Some(signed) => {
-                is_same(&pending, signed) || version_of(&pending)? > version_of(signed)?
-            }
-            None => true,
-        };
-        Ok(counts.then_some(pending))
+        match &self.0 {
+            Some(state) => state.pending()?.map(decode).transpose(),
+            None => Ok(None),
+        }
+    }
+
+    /// Forgets the pending head if the repository shows it: a process that ended between the two has left it.
+    pub(crate) fn settle(&self, shown: &Head) -> Result<(), PublishError> {
+        match self.waits(shown)? {
+            true => self.forget_pending(),
+            false => Ok(()),
+        }
     }
 
     /// Keeps a head before any witness hears of it.
@@ -179,6 +181,15 @@ impl Memory {
     pub(crate) fn leaves(&self, epoch: u64, from: u64, until: u64) -> Vec<(u64, Bytes)> {
         let state = self.0.as_ref();
         state.map_or_else(Vec::new, |state| state.leaves(epoch, from, until))
+    }
+
+    /// Whether this machine has kept another leaf in the place of the record that a repository shows: somebody else has signed
+    /// another history with its key.
+    pub(crate) fn contradicts(&self, shown: &Head, record: &RootRecord) -> bool {
+        let (epoch, index) = (record.log.epoch, record.log.size);
+        let kept = self.leaves(epoch, index, index.saturating_add(1));
+        let hash = |leaf: &Bytes| Signed::from_bytes(leaf).map(|signed| signed.hash());
+        (kept.first()).is_some_and(|(_, leaf)| hash(leaf) != Ok(shown.record.hash()))
     }
 
     /// Keeps a head before anybody else sees it.
@@ -269,6 +280,11 @@ fn is_same(one: &Head, other: &Head) -> bool {
 /// A head that this machine has kept.
 fn decode(bytes: Vec<u8>) -> Result<Head, PublishError> {
     Head::decode(&bytes).map_err(PublishError::Memory)
+}
+
+/// The newest policy and the version of a head that this machine has kept: what was signed later has a greater one.
+fn place_of(head: &Head) -> Result<(u64, u64), PublishError> {
+    Ok((head.newest_policy(), version_of(head)?))
 }
 
 /// The version of a head that this machine has kept.

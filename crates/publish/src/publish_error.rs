@@ -358,11 +358,11 @@ pub enum PublishError {
     },
     /// The clock is before the start of the previous record.
     #[error(
-        "the clock says {now} (unix seconds), but the last version was signed at {previous}: \
-         a new one would be refused by readers"
+        "the new version would begin at {}, before the last one, which begins at {}",
+        rfc3339(*now), rfc3339(*previous)
     )]
     ClockBehind {
-        /// What the clock says, unix seconds.
+        /// What the clock says, or the request, unix seconds.
         now: u64,
         /// Start of the previous record, unix seconds.
         previous: u64,

@@ -91,6 +91,7 @@ pub fn renew_with(
     }
     let shown = Succession::follow(&statements, &opened)?;
     let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
+    memory.settle(&Head::decode(&statements)?)?;
     let signing = Signing {
         keys,
         clock: &options.clock,
@@ -227,16 +228,17 @@ fn beside_memory(
     let Some(signed) = memory.last()? else {
         return Ok(succession);
     };
-    let is_taken_back = succession.takes_back(&signed)?;
+    let (is_taken_back, waits) = (succession.takes_back(&signed)?, memory.waits(&signed)?);
     let Some(last) = Succession::of_own(signed)? else {
         return succession.go_on_from(memory, repository);
     };
     if is_taken_back || last.volume != succession.volume || last.version <= succession.version {
         return succession.go_on_from(memory, repository);
     }
+    succession.check_uncontradicted(memory, repository)?;
     let root = |succession: &Succession| succession.previous.as_ref().map(|record| record.root);
     if root(&last) != root(&succession) {
-        if memory.pending()?.is_some()
+        if waits
             && let (before, Some(next)) = (root(&succession), root(&last))
             && closure::missing(opened, &last.hasher, before.as_ref(), &next)? == 0
         {

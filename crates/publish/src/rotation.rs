@@ -29,7 +29,7 @@ use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
 use crate::showing::Showing;
 use crate::stamping;
-use crate::succession::Succession;
+use crate::succession::{Succession, only_installed};
 use crate::travelling::{read_file, write_file};
 
 /// The newest policy of a repository.
@@ -365,6 +365,12 @@ fn with_pending(
     if after.version <= before.version || last(&head) != last(&shown.head) {
         return Ok(shown);
     }
+    if memory.contradicts(&shown.head, &before) {
+        return Err(PublishError::Forked {
+            path: opened.disk_shared().path(""),
+            version: before.version,
+        });
+    }
     let known = opened.floor(&head, &mut Signatures::default())?;
     let hasher = known
         .known_chain(&head, &mut Signatures::default())?
@@ -380,8 +386,7 @@ fn with_pending(
 /// Uses only validity (of the timestamp), clock, state directory and witnesses of `options`.
 ///
 /// # Errors
-/// As [`install`] about the proposal and the witnesses; [`PublishError::Impossible`] if the policy has no timestamp keys, or
-/// stands there already.
+/// As [`install`] about the proposal and the witnesses; [`PublishError::Impossible`] if the policy has no timestamp keys.
 pub fn timestamp_request(
     paths: &[PathBuf],
     repository: &Path,
@@ -389,13 +394,18 @@ pub fn timestamp_request(
     options: &PublishOptions,
 ) -> Result<TimestampRequest, PublishError> {
     match Rotation::begin(complete(paths)?, repository, options)? {
-        Begun::Again(_) => Err(PublishError::Impossible(
-            "the policy is installed already: `bulla renew REPO --timestamp-out FILE` asks for its next timestamp",
-        )),
+        // It is there already, and needs the version's next timestamp.
+        Begun::Again(installed) => {
+            stamping::check_demanded(&installed.examined.policy.roles, keys)?;
+            stamping::request(repository, options)
+        }
         Begun::Next(mut rotation) => {
             stamping::check_demanded(&rotation.examined.policy.roles, keys)?;
             let showing = &mut rotation.showing;
-            showing.gather(&Memory::none(), keys, None, options)?;
+            match showing.gather(&Memory::none(), keys, None, options)? {
+                Gathered::Enough(_) => {}
+                Gathered::Waits => return Err(only_installed()),
+            }
             stamping::request_for(showing.writer.repository(), &showing.next.head, options)
         }
     }

@@ -85,7 +85,7 @@ pub fn check_signer(received: &ReceivedTimestamp, key: &PublicKey) -> Result<(),
 }
 
 /// Signs a request. This machine remembers the confirmed version before the signature is returned. Uses only the clock, the
-/// state directory and the acceptance of skipped versions of `options`.
+/// state directory, and what is accepted of `options`.
 ///
 /// # Errors
 /// [`PublishError::NotNewest`] for an older version than the one that this machine confirmed or signed last, and for
@@ -108,7 +108,8 @@ pub fn sign(
     let now = options.clock.now();
     let version = examined.record.version;
     let mut signatures = Signatures::default();
-    match request.follows(examined, last.as_ref(), now, &mut signatures) {
+    let time = (now, options.accept_clock);
+    match request.follows(examined, last.as_ref(), time, &mut signatures) {
         Ok(()) => {}
         Err(Reject::Unproved) if options.accept_skipped_versions => {}
         Err(Reject::Unproved) => return Err(PublishError::Skipped { version }),

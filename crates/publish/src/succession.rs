@@ -286,7 +286,7 @@ impl Succession {
     /// version may be lost too. The leaves that the log lacks come from the memory of this machine.
     ///
     /// # Errors
-    /// [`PublishError::Forked`] when the repository shows another record of the version that was signed last.
+    /// [`PublishError::Forked`] when the repository shows another record of a version that was signed here.
     pub(crate) fn go_on_from(
         self,
         memory: &Memory,
@@ -323,6 +323,7 @@ impl Succession {
             }
             // Policies were installed on that version, and the repository has lost them.
         }
+        self.check_uncontradicted(memory, path)?;
         tracing::warn!(
             repository = %path.display(),
             shows = self.version.saturating_sub(1),
@@ -347,6 +348,26 @@ impl Succession {
             earlier: self.earlier.into_iter().chain(kept).chain([own]).collect(),
             ..last
         })
+    }
+
+    /// Refuses to go on where the repository shows another record than this machine has kept in the same place of the log.
+    ///
+    /// # Errors
+    /// [`PublishError::Forked`].
+    pub(crate) fn check_uncontradicted(
+        &self,
+        memory: &Memory,
+        path: &Path,
+    ) -> Result<(), PublishError> {
+        match (&self.base, &self.previous) {
+            (Base::Head(shown), Some(record)) if memory.contradicts(shown, record) => {
+                Err(PublishError::Forked {
+                    path: path.to_owned(),
+                    version: record.version,
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a policy since takes readers back from the version of the head that this machine signed last.

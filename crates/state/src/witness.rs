@@ -1,9 +1,9 @@
 //! What a witness has cosigned, on disk: one signed note for each log. `trust::witness` decides, and this module sees to it
 //! that a decision is durable before its cosignature leaves, and that no two decisions overlap.
 //!
-//! One directory belongs to one key, which a file in it names, and one process has its lock. A file or a directory that is
-//! missing or cannot be read is an error, and never counts as "never cosigned": a witness that forgets what it has cosigned
-//! helps to show two histories. So [`create`] is the only way to an empty memory.
+//! One directory belongs to one key, which a file in it names, and one process has its lock. A missing directory and a note that
+//! cannot be read are errors, and never count as "never cosigned": a witness that forgets what it has cosigned helps to show two
+//! histories. So [`create`] is the only way to an empty memory. Somebody who removes a note is not noticed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -164,7 +164,7 @@ impl WitnessState {
         }
         let lock = LockFile::take(directory.join("lock"), deadline)?;
         let mut newest: HashMap<VolumeId, Note> = HashMap::new();
-        for note in cosigned(directory)? {
+        for note in notes(directory, false)? {
             let known = newest.get(&note.volume);
             if known.is_none_or(|known| known.log.epoch < note.log.epoch) {
                 newest.insert(note.volume, note);
@@ -308,8 +308,13 @@ fn evidence_kind(refusal: &Refusal) -> Option<&'static str> {
 /// lock.
 ///
 /// # Errors
-/// [`StateError::Failed`] for a directory or a note that is missing or cannot be read.
+/// [`StateError::Failed`] for a directory that is missing, and for a note that cannot be read.
 pub fn cosigned(directory: &Path) -> Result<Vec<Note>, StateError> {
+    notes(directory, true)
+}
+
+/// `may_vanish`: a running witness may remove notes meanwhile.
+fn notes(directory: &Path, may_vanish: bool) -> Result<Vec<Note>, StateError> {
     let directory = directory.join(COSIGNED);
     fs::metadata(&directory).map_err(|e| failed(&directory, e))?;
     let mut notes = Vec::new();
@@ -320,8 +325,7 @@ pub fn cosigned(directory: &Path) -> Result<Vec<Note>, StateError> {
         }
         let path = directory.join(&name);
         let note = match read(&path) {
-            // A running witness has removed it since.
-            Err(_) if fs::symlink_metadata(&path).is_err() => continue,
+            Err(_) if may_vanish && has_vanished(&path) => continue,
             note => note?,
         };
         if name != format!("{}.{}", note.volume, note.log.epoch) {
@@ -349,6 +353,10 @@ fn read(path: &Path) -> Result<Note, StateError> {
     let mut file = file.take(MAX_CHECKPOINT_BYTES as u64 + 1);
     file.read_to_end(&mut bytes).map_err(|e| failed(path, e))?;
     Note::decode(&bytes).map_err(|e| failed(path, e))
+}
+
+fn has_vanished(path: &Path) -> bool {
+    matches!(fs::symlink_metadata(path), Err(e) if e.kind() == ErrorKind::NotFound)
 }
 
 /// The names in a directory, in order; none if it does not exist.

@@ -124,7 +124,8 @@ impl Volume {
         let mut errors = Vec::new();
         for (at, history) in histories.iter().enumerate() {
             let until = share(deadline, at + 1 == histories.len());
-            let found = tokio::time::timeout_at(until.into(), history.named(name)).await;
+            let found = history.named(name, until);
+            let found = tokio::time::timeout_at(until.into(), found).await;
             match found.unwrap_or_else(|_| Err(history.too_slow())) {
                 Ok(found) => return Ok(found),
                 Err(error) => {
@@ -213,7 +214,11 @@ impl Volume {
 impl History {
     /// The newest version with this name: in the head's log, then in those that the owners have ended, as far as they let
     /// them count. Every entry from it on is proved to be in its log.
-    async fn named(&self, name: &VersionName) -> Result<Option<u64>, VolumeError> {
+    async fn named(
+        &self,
+        name: &VersionName,
+        deadline: Instant,
+    ) -> Result<Option<u64>, VolumeError> {
         if self.newest_name().as_ref() == Some(name) {
             return Ok(Some(self.newest().version));
         }
@@ -223,22 +228,29 @@ impl History {
                 return Ok(Some(version));
             }
         }
-        let logs = self.logs().await?;
-        for (log, _) in logs
-            .into_iter()
-            .filter(|(log, _)| log.epoch != self.newest().log.epoch)
-        {
-            let whole = (0, log.size, log.root);
-            let Some((version, hash)) = self.named_in(log.epoch, whole, name).await? else {
-                continue;
-            };
-            // The owners may have taken readers back further since: then a later log has another version of that number.
-            if self
-                .find(version)
-                .await?
-                .is_some_and(|it| it.hash() == hash)
-            {
-                return Ok(Some(version));
+        let newest = self.newest().log.epoch;
+        let mut ended: Vec<u64> = self
+            .logs()
+            .await?
+            .iter()
+            .map(|(log, _)| log.epoch)
+            .collect();
+        ended.retain(|epoch| *epoch != newest);
+        ended.dedup();
+        for epoch in ended {
+            let (frontier, _) = self.ended_log(epoch, deadline).await?;
+            for part in frontier.subtrees().rev() {
+                let Some((version, hash)) = self.named_in(epoch, part, name).await? else {
+                    continue;
+                };
+                // The owners may have taken readers back further since: then a later log has another version of that number.
+                if self
+                    .find(version)
+                    .await?
+                    .is_some_and(|it| it.hash() == hash)
+                {
+                    return Ok(Some(version));
+                }
             }
         }
         Ok(None)

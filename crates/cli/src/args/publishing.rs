@@ -294,7 +294,7 @@ pub struct Renew {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["unsigned", "valid"])]
     pub timestamp: Vec<PathBuf>,
     /// Sign nothing; write a request for a timestamp of the newest version to FILE, for `bulla sign` on other machines
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "unsigned", "timestamp", "witness"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key", "unsigned", "timestamp", "witness", "accept_clock"])]
     pub timestamp_out: Option<PathBuf>,
     /// Where the key's passphrase comes from.
     #[command(flatten)]

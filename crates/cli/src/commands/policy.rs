@@ -257,7 +257,7 @@ fn tell(
     match until {
         Some(until) => output.line(&format!("valid to {until}"))?,
         None => output.warn(&format!(
-            "the newest version has ended, or needs a timestamp: `bulla renew {}`",
+            "no reader believes the newest version now: it has ended, begins later, or needs a timestamp. `bulla renew {}`",
             repo.display()
         )),
     }
@@ -265,8 +265,8 @@ fn tell(
     let (before, now) = (examined.before.roles(), &examined.policy.roles);
     if now.witnesses.needed() > 0 && before.log_keys().keys() != now.log_keys().keys() {
         output.note(
-            "Other keys sign the log now. Each witness cosigns nothing new before it is told so: `bulla witness run` takes \
-             --volume VOLUMEID=KEY for each new key, and drops the old ones.",
+            "Other keys sign the log now. A witness cosigns nothing new before its operator starts it with --volume \
+             VOLUMEID=KEY for each new key, and without the old ones.",
         );
     }
     Ok(())

@@ -36,6 +36,7 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     let mut options = options(args, config)?;
     let own = files.first().map(|file| key::public(file)).transpose()?;
     options.new_volume = new_volume::described(args, own, options.valid, options.clock.now())?;
+    upkeep::warn_of_clock(args.accept_clock, output);
     let options = Arc::new(options);
     let reach = key::reach();
     let stop_waiting = Arc::clone(&reach.stop);

@@ -30,6 +30,7 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         accept_clock: args.accept_clock,
         ..PublishOptions::default()
     };
+    upkeep::warn_of_clock(args.accept_clock, output);
     if args.unsigned && !args.asking.witness.is_empty() {
         let error = "--witness does not go with --unsigned: no witness is asked before the version is signed";
         let hint = "give --witness to `bulla publish --install`";

@@ -24,6 +24,7 @@ use crate::{asking, questions, roles, text, units};
 
 /// Shows the request, asks for confirmation, and signs it.
 pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
+    upkeep::warn_of_clock(args.accept_clock, output);
     if stamping::is_one(&args.record)? {
         return stamp::sign(args, global, config, output);
     }
@@ -268,6 +269,7 @@ pub fn install(
         accept_clock: args.accept_clock,
         ..PublishOptions::default()
     };
+    upkeep::warn_of_clock(args.accept_clock, output);
     let keys = key::signers(&args.key, &args.passphrase, global, key::reach())?;
     let keys = key::borrowed(&keys);
     let (files, repo) = (&args.install, args.repository()?);

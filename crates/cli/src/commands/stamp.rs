@@ -60,6 +60,7 @@ pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) 
     let options = PublishOptions {
         state_dir: config.path("state-dir"),
         accept_skipped_versions: args.accept_skipped_versions,
+        accept_clock: args.accept_clock,
         ..PublishOptions::default()
     };
     let (request, examined) = stamping::sign(&received, &*key, &options)?;

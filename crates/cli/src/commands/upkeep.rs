@@ -29,3 +29,15 @@ pub fn warn_of_end(repo: &Path, output: &Output) {
         ));
     }
 }
+
+/// Warns what --accept-clock relies on. A clock that is behind makes versions that have ended.
+pub fn warn_of_clock(accepts: bool, output: &Output) {
+    if accepts {
+        let now = PublishOptions::default().clock.now();
+        output.warn(&format!(
+            "--accept-clock: this machine's clock says {}. If that is wrong, no reader believes what is signed now; never put \
+             the flag into a timer",
+            units::time(now)
+        ));
+    }
+}

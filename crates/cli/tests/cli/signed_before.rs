@@ -229,9 +229,19 @@ fn history_by_a_removed_key_is_told_from_a_fork_by_the_publisher() {
     let judged = people.home.run(&["check", &file]).ends(0);
     assert!(judged.out.contains(&told), "{}", judged.out);
     // Evidence about another volume is refused before anything in it is verified.
-    let other = format!("vol1{}", &volume[4..].chars().rev().collect::<String>());
-    let args = ["check", &file, "--volume", &other];
-    assert_ne!(people.home.run(&args).code, 0);
+    let other = people
+        .run(&["publish", "tree", "other", "--key", "q"])
+        .ends(0);
+    let other = other.field("volume").as_str().unwrap().to_owned();
+    let refused = people
+        .home
+        .run(&["check", &file, "--volume", &other])
+        .ends(2);
+    assert!(
+        refused.err.contains("is about the volume"),
+        "{}",
+        refused.err
+    );
 }
 
 #[test]

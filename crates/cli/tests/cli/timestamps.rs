@@ -88,6 +88,9 @@ fn timestamps_are_gathered_from_machines_of_their_own() {
         .run(&[&install[..], &["--key", "u"]].concat())
         .ends(0);
     assert_eq!(people.read("reader", &volume).ends(0).out, "two");
+    // What is installed already needs its next timestamp.
+    let next = people.run(&[&ask[..5], &["two-next"]].concat()).ends(0);
+    assert_eq!(next.field("version"), 2);
 
     // A policy: one after another.
     people

@@ -3,7 +3,7 @@
 
 use crate::separate_roles::People;
 use crate::support::{Ran, copy};
-use crate::witnesses::{PUBLISH, Witness, asking, quorum, signed_policy, size};
+use crate::witnesses::{PUBLISH, Witness, asking, cosigned, quorum, signed_policy, size};
 
 /// A volume of `p` whose versions `t` must confirm and two of three running witnesses cosign. It has version 1.
 struct Volume {
@@ -151,6 +151,115 @@ fn power_failure_before_the_head_is_shown_costs_nothing() {
     );
     assert_eq!(people.run(&renew).ends(0).field("version"), 3);
     volume.reads("two");
+}
+
+/// The process ended between the head and the removal of what was pending.
+#[test]
+fn power_failure_after_the_head_is_shown_is_forgotten() {
+    let mut volume = Volume::new();
+    volume.people.write("two");
+    volume.lose_two();
+    let publish = [&PUBLISH[..], &["--key", "t"]].concat();
+    volume
+        .people
+        .run(&asking(&publish, &volume.urls()))
+        .ends(30);
+    let people = &volume.people;
+    let state = people.path("state-repository/volumes").join(&volume.id);
+    std::fs::copy(state.join("pending"), people.path("pending")).unwrap();
+    copy(&people.path("repo"), &people.path("before"));
+    volume.replace_two();
+    let fourth = Witness::start(people, "w4", &volume.id);
+    let install = asking(&INSTALL_POLICY, &[&volume.witnesses[0].url, &fourth.url]);
+    people.run(&[&install[..], &KEYS].concat()).ends(0);
+    std::fs::copy(people.path("pending"), state.join("pending")).unwrap();
+    volume.confirm(2);
+    assert!(!state.join("pending").exists());
+    // The repository is set back: the version before is not confirmed again.
+    std::fs::remove_dir_all(people.path("repo")).unwrap();
+    copy(&people.path("before"), &people.path("repo"));
+    people.run(&["renew", "repo", "--key", "t"]).ends(1);
+}
+
+/// The owners take readers back on another machine, and versions start again at a lower number.
+#[test]
+fn versions_start_again_lower_and_none_is_signed_twice() {
+    let mut volume = Volume::new();
+    let publish = [&PUBLISH[..], &["--key", "t"]].concat();
+    copy(&volume.people.path("repo"), &volume.people.path("good"));
+    for text in ["bad", "worse"] {
+        volume.people.write(text);
+        let ask = asking(&publish, &volume.urls());
+        volume.people.run(&ask).ends(0);
+    }
+    let people = &volume.people;
+    let operator = |args: &[&str]| people.as_one("operator", args).ends(0);
+    operator(&["policy", "new", "good", "--lower", "--out", "back"]);
+    let sign = ["--yes", "policy", "sign", "back", "--key", "p"];
+    let named = ["--out", "back-p", "--expect-drastic", "--expect-last=1"];
+    people.as_one("p", &[&sign[..], &named].concat()).ends(0);
+    let install = asking(&["policy", "install", "back-p", "good"], &volume.urls());
+    operator(&[&install[..], &KEYS].concat());
+    std::fs::remove_dir_all(people.path("repo")).unwrap();
+    copy(&people.path("good"), &people.path("repo"));
+    people.write("two");
+    volume.lose_two();
+    let people = &volume.people;
+    for _ in 0..2 {
+        people.run(&asking(&publish, &volume.urls())).ends(30);
+    }
+    // The witness that answers has seen one log, which grew.
+    assert!(cosigned(people, "w1").records("evidence").is_empty());
+    let second = Witness::start(people, "w2", &volume.id);
+    let ask = asking(&publish, &[&volume.witnesses[0].url, &second.url]);
+    assert_eq!(people.run(&ask).ends(0).field("version"), 4);
+    volume.reads("two");
+}
+
+/// A version waits for witnesses, and the next one for another publisher.
+#[test]
+fn policy_goes_onto_the_version_that_witnesses_have_cosigned() {
+    let people = People::new(&["p", "q", "w1", "w2", "w3", "w4"]);
+    let [p, q] = ["p", "q"].map(|name| people.key(name));
+    let publish = [&PUBLISH[..], &["--key", "q"]].concat();
+    let publishers = ["--publisher-key", &p, "--publisher-key", &q];
+    let rest = ["--publishers-needed", "2", "--owner-key", &p];
+    let made = people.run(&[&publish[..], &publishers, &rest].concat());
+    let id = made.ends(0).field("volume").as_str().unwrap().to_owned();
+    let witnesses = ["w1", "w2", "w3"].map(|name| Witness::start(&people, name, &id));
+    quorum(&people, &["w1", "w2", "w3"]);
+    let mut volume = Volume {
+        people,
+        id,
+        witnesses,
+    };
+    let install = asking(&INSTALL_POLICY, &volume.urls());
+    let install = [&install[..], &["--key", "p"]].concat();
+    volume.people.run(&install).ends(0);
+    volume.people.write("two");
+    volume.lose_two();
+    volume
+        .people
+        .run(&asking(&publish, &volume.urls()))
+        .ends(30);
+    volume.people.write("three");
+    let people = &volume.people;
+    let unsigned = ["publish", "tree", "repo", "--unsigned", "--out", "request"];
+    people.run(&unsigned).ends(0);
+    let keys = ["w1", "w2", "w3"].map(|name| people.key(name)).join(",");
+    let witnesses = format!("--expect=witnesses=2/{keys}");
+    let publishers = format!("--expect=publishers=2/{p},{q}");
+    let sign = ["--yes", "sign", "request", "--key", "p", "--out", "half"];
+    let half = people.run(&[&sign[..], &[&witnesses, &publishers]].concat());
+    assert_eq!(half.ends(0).field("version"), 3);
+    volume.replace_two();
+    let fourth = Witness::start(people, "w4", &volume.id);
+    let install = asking(&INSTALL_POLICY, &[&volume.witnesses[0].url, &fourth.url]);
+    people
+        .run(&[&install[..], &["--key", "p"]].concat())
+        .ends(0);
+    volume.reads("two");
+    assert!(cosigned(people, "w1").records("evidence").is_empty());
 }
 
 impl Volume {

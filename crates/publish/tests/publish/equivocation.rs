@@ -171,6 +171,30 @@ fn copy_with_another_record_of_the_version_signed_last_is_refused() {
 }
 
 #[test]
+fn copy_with_another_record_of_an_earlier_version_is_refused() {
+    let world = World::new();
+    world.copy("repo", "copy");
+    world.copy("state", "other state");
+    for content in ["2", "3", "4"] {
+        world.write(content);
+        world.publish("repo", "state", &Silent).unwrap();
+    }
+    world.write("another 2");
+    world.publish("copy", "other state", &Silent).unwrap();
+    for refused in [
+        world.publish("copy", "state", &Silent).map(|it| it.version),
+        world.renew("copy", "state").map(|it| it.version),
+    ] {
+        assert!(
+            matches!(refused, Err(PublishError::Forked { version: 2, .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(world.record("copy").version, 2);
+    assert_eq!(world.renew("repo", "state").unwrap().version, 5);
+}
+
+#[test]
 fn installing_a_contradiction_of_what_this_machine_signed_is_refused() {
     let world = World::new();
     world.copy("repo", "copy");

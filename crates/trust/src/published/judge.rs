@@ -57,13 +57,13 @@ impl Floor {
         Ok(offer)
     }
 
-    /// Whether a reader would believe this head now, were it confirmed by this timestamp. Gives the proof about the log
-    /// that is still needed. Cosignatures are demanded: who has confirmed a version confirms no older one any more, and without
-    /// its cosignatures nobody would believe this one.
+    /// Whether a reader would believe this head now, were it confirmed by this timestamp; with `accepts_early`, at the time at
+    /// which its record begins. Gives the proof about the log that is still needed. Cosignatures are demanded: a key that has
+    /// confirmed a version confirms no older one any more, and nobody would believe this one without them.
     pub(crate) fn confirms(
         &self,
         head: &Head,
-        timestamp: &Timestamp,
+        (timestamp, accepts_early): (&Timestamp, bool),
         terms: &Terms,
         signatures: &mut Signatures,
     ) -> Result<Option<Prefix>, Reject> {
@@ -72,7 +72,17 @@ impl Floor {
         let proof = self.admit(&offer)?;
         self.observe(&offer)?.check_forks(&offer.record_hash)?;
         check_witnesses(head, &offer)?;
-        self.check_time(&mut offer, Some(timestamp), terms)?;
+        let now = offer.judged_at;
+        match check_begun(offer.record.start, now) {
+            Err(_) if accepts_early => {
+                check_begun(timestamp.issued, now)?;
+                let until = timestamp.until.min(offer.chain.newest().not_after());
+                if now >= until {
+                    return Err(Reject::Expired { until, now });
+                }
+            }
+            _ => self.check_time(&mut offer, Some(timestamp), terms)?,
+        }
         Ok(proof)
     }
 

@@ -159,7 +159,8 @@ impl TimestampRequest {
     }
 
     /// Whether a reader that has adopted `last` would believe this head now, with this timestamp. `last` is the head that
-    /// the signer confirmed last, if there is one. `wall` is its clock, unix seconds.
+    /// the signer confirmed last, if there is one. `wall` is its clock, unix seconds. With `accepts_early`, the version may begin
+    /// in the future: nobody believes it until then, but another one can follow it.
     ///
     /// # Errors
     /// [`Reject::Rollback`] for an older version, [`Reject::Fork`] for another record of the same version and for
@@ -169,7 +170,7 @@ impl TimestampRequest {
         &self,
         examined: &ExaminedTimestamp,
         last: Option<&Head>,
-        wall: u64,
+        (wall, accepts_early): (u64, bool),
         signatures: &mut Signatures,
     ) -> Result<(), Reject> {
         let known = match last {
@@ -179,7 +180,7 @@ impl TimestampRequest {
         };
         let proof = known.confirms(
             &self.head,
-            &examined.timestamp,
+            (&examined.timestamp, accepts_early),
             &Terms::strict(wall),
             signatures,
         )?;

@@ -34,7 +34,7 @@ fn examine(request: &TimestampRequest) -> Result<ExaminedTimestamp, Reject> {
 /// What a signer that confirmed `last` says at the time `wall`.
 fn follows(request: &TimestampRequest, last: Option<&Head>, wall: u64) -> Result<(), Reject> {
     let examined = examine(request).unwrap();
-    request.follows(&examined, last, wall, &mut Signatures::default())
+    request.follows(&examined, last, (wall, false), &mut Signatures::default())
 }
 
 #[test]
@@ -89,6 +89,44 @@ fn version_without_its_cosignatures_is_not_confirmed() {
     head.checkpoint = None;
     let judged = follows(&request(&world, &head, NOW), None, NOW);
     refused_as(judged, "checkpoint is missing");
+}
+
+/// The publisher's clock was ahead. Another version can follow only one that is shown, so it is confirmed if the signer says so.
+#[test]
+fn version_that_begins_later_is_confirmed_only_if_that_is_accepted() {
+    let mut world = begun();
+    let head = world.publish(1);
+    let early = NOW - 30 * 24 * HOUR;
+    let judged = |issued: u64, wall: u64, accepts_early: bool| {
+        let request = request(&world, &head, issued);
+        let examined = examine(&request).unwrap();
+        request.follows(
+            &examined,
+            None,
+            (wall, accepts_early),
+            &mut Signatures::default(),
+        )
+    };
+    assert!(matches!(
+        judged(early, early, false),
+        Err(Reject::NotYetValid { .. })
+    ));
+    judged(early, early, true).unwrap();
+    // The timestamp itself is judged by the signer's clock all the same.
+    assert!(matches!(
+        judged(NOW, early, true),
+        Err(Reject::NotYetValid { .. })
+    ));
+    assert!(matches!(
+        judged(early, early + HOUR, true),
+        Err(Reject::Expired { .. })
+    ));
+    // A version that has ended is not one that begins later.
+    let late = NOW + 52 * WEEK;
+    assert!(matches!(
+        judged(late, late, true),
+        Err(Reject::Expired { .. })
+    ));
 }
 
 #[test]

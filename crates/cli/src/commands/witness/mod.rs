@@ -130,7 +130,8 @@ fn about_memory(error: MemoryError, directory: &Path) -> Failure {
     let hint = match &error {
         MemoryError::Missing { .. } => {
             "name the directory with the witness's memory (--state DIR), and see that its disk is mounted. Only for a key that \
-             has never cosigned anything, make it: `bulla witness new --key FILE --state DIR`"
+             has never cosigned anything, make it: `bulla witness new --key FILE --state DIR`. If only the file `witness` is \
+             lost beside the notes in `cosigned`, write the witness's public key and a line feed into it"
         }
         MemoryError::OtherKey { .. } => {
             "each witness has a key and a memory of its own: name those that belong together (--key FILE, --state DIR)"
