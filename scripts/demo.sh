@@ -187,7 +187,7 @@ for _ in 1 2 3 4 5; do
     lines="$(wc -l <"$work/err")"
     [ "$lines" -eq 0 ] || break
 done
-echo "$lines lines of evidence in the log"
+echo "lines of evidence in the log: $lines"
 
 say "A server that has stopped: an outage, not an attack"
 kill "${servers[-1]}"

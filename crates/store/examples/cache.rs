@@ -59,8 +59,12 @@ impl Longest {
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let (dir, quota_mib, block_bytes) = (Path::new(&args[1]), &args[2], &args[3]);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [dir, quota_mib, block_bytes] = args.as_slice() else {
+        eprintln!("usage: cache DIR QUOTA_MIB BLOCK_BYTES");
+        std::process::exit(2);
+    };
+    let dir = Path::new(dir);
     let quota_bytes = quota_mib.parse::<u64>().unwrap() << 20;
     let len: usize = block_bytes.parse().unwrap();
     let limits = CacheLimits {
