@@ -14,17 +14,17 @@ use crate::{fuzz, mutate, tidy};
 /// Steps and their budgets in seconds, from a fresh clone on two processors.
 type Budgets = &'static [(&'static str, u32)];
 
-/// Fourteen minutes from a fresh clone on two processors, and two more for each further system, up to twenty
-/// (decision 0026). Tests that take longer belong into the long run. Lints are checked while tests and fuzz
+/// Sixteen minutes from a fresh clone on two processors: twelve for the first system, and two more for each further one,
+/// up to twenty (decision 0026). Tests that take longer belong into the long run. Lints are checked while tests and fuzz
 /// targets are built.
 const CI: Budgets = &[
     ("xtask", 25),
     ("format", 5),
     ("house rules", 5),
-    ("lints and building tests", 230),
-    ("running tests", 255),
-    ("mutations", 205),
-    ("fuzz", 110),
+    ("lints and building tests", 260),
+    ("running tests", 270),
+    ("mutations", 250),
+    ("fuzz", 120),
     ("mounts", 5),
 ];
 
@@ -267,9 +267,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_add_up_to_fourteen_and_four_minutes() {
+    fn budgets_add_up_to_sixteen_and_four_minutes() {
         let sum = |budgets: Budgets| budgets.iter().map(|(_, seconds)| seconds).sum::<u32>();
-        assert!(sum(CI) <= 14 * 60, "{}", sum(CI));
+        assert!(sum(CI) <= 16 * 60, "{}", sum(CI));
         assert!(sum(CHECK) <= 4 * 60, "{}", sum(CHECK));
     }
 
