@@ -26,7 +26,7 @@ use crate::cosigning::Gathered;
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
-use crate::showing::Showing;
+use crate::showing::{self, Showing};
 use crate::signing::{Received, check_follows, check_time, read};
 use crate::stamping;
 use crate::succession::{Succession, only_installed};
@@ -73,12 +73,7 @@ pub fn install(
         return Ok(installed);
     }
     let memory = installation.check(options)?;
-    let confirming = Confirming {
-        keys,
-        now: options.clock.now(),
-        valid: options.valid,
-        gathered: stamped.as_ref().map(|stamped| &stamped.timestamp),
-    };
+    let confirming = showing::confirming(keys, stamped.as_ref(), options);
     let waits_for_timestamp = installation.may_wait(&confirming);
     if !waits_for_timestamp && options.cosigning.checkpoint_out.is_none() {
         installation.showing.check_timestamp(&confirming)?;

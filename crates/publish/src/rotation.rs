@@ -22,12 +22,11 @@ use trust::statement::{Signed, VolumeId};
 use trust::timestamp_request::TimestampRequest;
 
 use crate::closure;
-use crate::confirming::Confirming;
 use crate::cosigning::Gathered;
 use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
-use crate::showing::Showing;
+use crate::showing::{self, Showing};
 use crate::stamping;
 use crate::succession::{Succession, only_installed};
 use crate::travelling::{read_file, write_file};
@@ -226,12 +225,7 @@ pub fn install(
         Begun::Next(rotation) => rotation,
     };
     if rotation.examined.policy.revoked.is_none() {
-        let confirming = Confirming {
-            keys,
-            now: options.clock.now(),
-            valid: options.valid,
-            gathered: stamped.as_ref().map(|stamped| &stamped.timestamp),
-        };
+        let confirming = showing::confirming(keys, stamped.as_ref(), options);
         if options.cosigning.checkpoint_out.is_none() {
             unless_over(rotation.showing.check_timestamp(&confirming))?;
         }

@@ -25,6 +25,20 @@ pub(crate) struct Showing<'a> {
     pub policy: (Policy, [u8; 32]),
 }
 
+/// How a head is confirmed: by the keys that are here, beside a timestamp from elsewhere.
+pub(crate) fn confirming<'a>(
+    keys: &'a [&'a dyn Signer],
+    stamped: Option<&'a Stamped>,
+    options: &PublishOptions,
+) -> Confirming<'a> {
+    Confirming {
+        keys,
+        now: options.clock.now(),
+        valid: options.valid,
+        gathered: stamped.map(|stamped| &stamped.timestamp),
+    }
+}
+
 impl Showing<'_> {
     /// Refuses a timestamp that could not be made, before a witness hears of the version.
     ///

@@ -230,7 +230,7 @@ pub(crate) struct FileForm {
     pub magic: &'static [u8; 8],
     /// The only format that this build reads.
     pub format: u16,
-    /// What it is, for errors.
+    /// The name of the kind of file in errors.
     pub what: &'static str,
     /// Largest file, bytes.
     pub most_bytes: usize,

@@ -76,7 +76,8 @@ fn version_from_a_fast_clock_is_refused_until_it_is_valid() {
     );
     // It is right, and the publisher says so. This is also how a version that was signed elsewhere is followed.
     let accepted = [&publish[..], &["--accept-clock"]].concat();
-    home.run(&accepted).ends(0);
+    let warned = home.run(&accepted).ends(0).err;
+    assert!(warned.contains("this machine's clock says"), "{warned}");
     home.run(&["ls", &source]).ends(0);
     let request = |out| ["publish", "tree", "repo", "--unsigned", "--out", out];
     home.run(&request("request")).ends(0);
@@ -90,6 +91,57 @@ fn version_from_a_fast_clock_is_refused_until_it_is_valid() {
     home.run(&["renew", "repo", "--key", "key"]).ends(1);
     home.run(&["renew", "repo", "--key", "key", "--accept-clock"])
         .ends(0);
+    home.run(&["ls", &source]).ends(0);
+}
+
+#[test]
+fn version_from_a_fast_clock_is_confirmed_elsewhere_and_followed() {
+    let home = Home::new();
+    home.published();
+    let new = ["key", "new", "--out", "t", "--no-passphrase"];
+    home.run(&new).ends(0);
+    let t = home.run(&["key", "show", "t"]).ends(0).out;
+    let publish = ["publish", "tree", "stamped", "--key", "key", "--key", "t"];
+    let made = [&["--json"], &publish[..], &["--timestamp-key", t.trim()]].concat();
+    let volume = home.run(&made).ends(0).field("volume");
+    let source = home.source(volume.as_str().unwrap(), "stamped");
+    let unsigned = [
+        "publish",
+        "tree",
+        "stamped",
+        "--unsigned",
+        "--out",
+        "request",
+    ];
+    home.run(&unsigned).ends(0);
+    let expect = format!("--expect=timestamps={}", t.trim());
+    let sign = ["--yes", "sign", "request", "--key", "key", "--out", "early"];
+    let Some(signed) = at(&home, "+30d", &[&sign[..], &[&expect]].concat()) else {
+        return;
+    };
+    signed.ends(0);
+    let accept = ["--accept-clock"];
+    let install = ["publish", "--install", "early", "stamped"];
+    let ask = [&install[..], &["--timestamp-out", "asked"]].concat();
+    home.run(&ask).ends(1);
+    home.run(&[&ask[..], &accept].concat()).ends(0);
+    let confirm = ["--yes", "sign", "asked", "--key", "t", "--out", "confirmed"];
+    let confirm = |more: &[&str]| {
+        let mut command = home.command(&[&confirm[..], more].concat());
+        Ran::of(
+            command
+                .env("BULLA_STATE_DIR", home.path("elsewhere"))
+                .output()
+                .unwrap(),
+        )
+    };
+    confirm(&[]).ends(1);
+    confirm(&accept).ends(0);
+    let install = [&install[..], &["--timestamp", "confirmed"]].concat();
+    home.run(&[&install[..], &accept].concat()).ends(0);
+    home.run(&["ls", &source]).ends(24);
+    home.run(&publish).ends(1);
+    home.run(&[&publish[..], &accept].concat()).ends(0);
     home.run(&["ls", &source]).ends(0);
 }
 

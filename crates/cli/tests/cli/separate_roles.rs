@@ -201,7 +201,7 @@ fn owners_and_publishers_sign_copies_on_machines_of_their_own() {
         .ends(12);
     let install = ["publish", "--install", "l-pq", "repo", "--key", "t"];
     assert_eq!(people.run(&install).ends(0).field("version"), 3);
-    // What is published needs no key any more.
+    // A version that is published already needs no timestamp key.
     let again = people.run(&install[..4]).ends(0);
     assert_eq!(
         (again.field("again"), again.field("version")),

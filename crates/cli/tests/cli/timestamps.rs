@@ -79,6 +79,8 @@ fn timestamps_are_gathered_from_machines_of_their_own() {
         "--timestamp-out",
         "two",
     ];
+    // A key would sign nothing: there are no witnesses.
+    people.run(&[&ask[..], &["--key", "u"]].concat()).ends(2);
     people.run(&ask).ends(0);
     assert_eq!(people.read("reader", &volume).ends(0).out, "one");
     confirm(&people, "v", "two").ends(0);
@@ -88,7 +90,7 @@ fn timestamps_are_gathered_from_machines_of_their_own() {
         .run(&[&install[..], &["--key", "u"]].concat())
         .ends(0);
     assert_eq!(people.read("reader", &volume).ends(0).out, "two");
-    // What is installed already needs its next timestamp.
+    // The request for a version that is installed already asks for its next timestamp.
     let next = people.run(&[&ask[..5], &["two-next"]].concat()).ends(0);
     assert_eq!(next.field("version"), 2);
 

@@ -262,6 +262,29 @@ fn policy_goes_onto_the_version_that_witnesses_have_cosigned() {
     assert!(cosigned(people, "w1").records("evidence").is_empty());
 }
 
+/// Two machines publish. The versions of the first wait, and readers are shown those of the second.
+#[test]
+fn policy_does_not_go_onto_a_version_beside_the_one_that_is_shown() {
+    let volume = Volume::new();
+    let people = &volume.people;
+    let publish = [&PUBLISH[..], &["--key", "t"]].concat();
+    let [one, two, three] = volume.urls();
+    for text in ["two", "three"] {
+        people.write(text);
+        people.run(&asking(&publish, &[one])).ends(30);
+    }
+    people.write("another two");
+    let second = asking(&publish, &[two, three]);
+    people.as_one("second", &second).ends(0);
+    assert_eq!(people.read("reader", &volume.id).ends(0).out, "another two");
+    volume.replace_two();
+    let fourth = Witness::start(people, "w4", &volume.id);
+    let install = asking(&INSTALL_POLICY, &[one, &fourth.url]);
+    let refused = people.run(&[&install[..], &KEYS].concat()).ends(22);
+    assert!(refused.err.contains("another version 2"), "{}", refused.err);
+    assert_eq!(people.read("reader", &volume.id).ends(0).out, "another two");
+}
+
 impl Volume {
     /// A reader that has seen nothing newer.
     fn reads_before(&self, text: &str) {

@@ -90,7 +90,7 @@ fn head_that_could_not_be_shown_stays_pending() {
     std::fs::create_dir(place.path("tree")).unwrap();
     assert_eq!(place.publish(|| ()).unwrap().version, 1);
     assert!(!place.waits());
-    // Nobody can replace the head while a directory that is not empty has its name.
+    // The head cannot be written: a directory with a file in it has its name.
     let (head, kept) = (place.path("repo/head"), place.path("kept"));
     let spoil = {
         let (head, kept) = (head.clone(), kept.clone());

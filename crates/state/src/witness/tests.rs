@@ -215,7 +215,7 @@ fn lines_of_strangers_do_not_stop_a_witness() {
     ask(&state, &padded(first.clone())).unwrap();
     ask(&state, &padded(submission(3, point(0, 3, 1)))).unwrap();
     drop(state);
-    // What it keeps proves what the log's key and the witness have signed.
+    // The kept files have the signatures of the log's key and of the witness.
     let state = open(dir.path());
     let mut kept = first.note.clone();
     kept.add(&line(&first.note.text(), "w", 7));

@@ -130,7 +130,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// If too few publishers under a later policy, which only the one reader knows, have signed what the other one has seen:
-    /// the number of that policy, and the signers that are no publishers under it. Whoever has their keys can sign another
+    /// the number of that policy, and the signers that are no publishers under it. Their old keys can sign another
     /// history at any time, and no reader of the later policy believes it (rule 3).
     pub fn removed(&self) -> Option<(u64, Vec<PublicKey>)> {
         let (first, second) = (&self.first, &self.second);

@@ -66,7 +66,7 @@ fn copies_that_two_keys_signed_make_a_head_that_readers_believe() {
     assert!(both.merge(&later).is_err());
 }
 
-/// Who has confirmed a version confirms no older one any more, so it must be one that readers can be shown.
+/// A key that has confirmed a version confirms no older one. So it confirms only a version that readers can be shown.
 #[test]
 fn version_without_its_cosignatures_is_not_confirmed() {
     let roles = Roles {

@@ -61,13 +61,13 @@ pub enum NoCosignature {
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What it says.
+        /// The first line of its answer.
         text: String,
     },
-    /// It follows other volumes, or a later log of this one. What it says tells which.
+    /// The witness follows other volumes, or a later log of this one. Its text says which of the two.
     #[error("it does not follow this log (HTTP status 404): {text}")]
     UnknownLog {
-        /// What it says.
+        /// The first line of its answer.
         text: String,
     },
     /// It claims to have cosigned a longer log. Nothing proves this claim, nor those below.
