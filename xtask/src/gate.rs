@@ -42,6 +42,9 @@ const CHECK: Budgets = &[
 const FACTOR_VARIABLE: &str = "BULLA_BUDGET_FACTOR";
 const DEFAULT_FACTOR: f64 = 2.0;
 
+/// The time for mutations in a run of CI. What a large change leaves of its rows is named and not tried.
+const MUTATIONS: Duration = Duration::from_secs(10 * 60);
+
 /// Seconds for which each fuzz target runs.
 const FUZZ_S: &str = "3";
 const FUZZ_LONG_S: &str = "60";
@@ -89,12 +92,10 @@ pub fn ci(root: &Path, args: &[String]) -> Result<()> {
         // If a test fails already, mutants show nothing.
         Err(error) => errors.push(error),
         Ok(()) => {
-            let which = if is_long {
-                vec![]
-            } else {
-                vec!["--ci".to_owned()]
-            };
-            let tried = gate.step("mutations", || mutate::run(root, &which));
+            let tried = gate.step("mutations", || match is_long {
+                true => mutate::run(root, &[]),
+                false => mutate::ci(root, MUTATIONS),
+            });
             errors.extend(tried.err());
         }
     }
