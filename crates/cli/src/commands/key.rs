@@ -23,7 +23,8 @@ const KIND: &str = "ed25519";
 
 /// Creates a key.
 pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done> {
-    create(args, global, output, "can publish")
+    let power = "can do what volumes allow its key: publish, or change their rules";
+    create(args, global, output, power)
 }
 
 /// Creates a key and tells it. `power` says what the file allows.

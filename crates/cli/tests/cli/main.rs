@@ -52,6 +52,7 @@ mod shared_machines;
 mod shared_reads;
 mod shared_recovery;
 mod shared_server;
+mod shared_trees;
 mod signals;
 mod signed_before;
 mod sources;
