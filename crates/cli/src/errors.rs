@@ -58,7 +58,7 @@ pub fn reject_kind(reject: &Reject) -> Kind {
 
 fn store_kind(error: &StoreError) -> Kind {
     match error {
-        StoreError::Unavailable { .. } => Kind::Unavailable,
+        StoreError::Unavailable { .. } | StoreError::Unusable { .. } => Kind::Unavailable,
         StoreError::BadAnswer { why, .. } => reject_kind(why),
         StoreError::Unsupported { .. } => Kind::Newer,
         StoreError::NoVolume { .. } => Kind::NoVolume,

@@ -33,6 +33,10 @@ pub fn record(report: &Report, since: SystemTime) -> Map<String, Value> {
         "policy_valid_until": report.policy_until_unix_s.map(units::time),
         "policy_left_s": report.policy_until_unix_s.map(|end| end.saturating_sub(report.now_unix_s)),
         "offline": report.is_offline,
+        "outage": report.outage.as_ref().map(|outage| json!({
+            "lasts_s": outage.lasts.as_secs(),
+            "cause": outage.cause,
+        })),
         "refresh": refresh(report),
         "mirrors": report.mirrors.iter().map(mirror).collect::<Vec<Value>>(),
         "memory": {"used_bytes": used_bytes, "limit_bytes": limit_bytes},
@@ -166,6 +170,15 @@ pub fn lines(record: &Value) -> Vec<String> {
     if record.pointer("/offline").and_then(Value::as_bool) == Some(true) {
         let words = "OFFLINE  opened from the cache; no location has confirmed this version yet";
         lines.push(format!("  {words}"));
+    }
+    if is_set(record, "/outage") {
+        let (lasts, cause) = (
+            units::span(Duration::from_secs(number(record, "/outage/lasts_s"))),
+            word(record, "/outage/cause"),
+        );
+        lines.push(format!(
+            "  OUTAGE   no location has answered for {lasts}, and reads wait for one: {cause}"
+        ));
     }
     let mirrors = record.pointer("/mirrors").and_then(Value::as_array);
     for mirror in mirrors.into_iter().flatten() {

@@ -26,6 +26,7 @@ mod misbehaving;
 mod mounts;
 mod network;
 mod offline;
+mod outages;
 mod packages;
 mod policies;
 mod proofs;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use store::cache::CacheLimits;
-use store::mirrors::Status;
+use store::mirrors::{Outage, Status};
 use trust::statement::VolumeId;
 
 pub use crate::published::faults::Refresh;
@@ -31,6 +31,8 @@ pub struct Report {
     pub now_unix_s: u64,
     /// Mounted with the version kept on this machine, and no mirror has confirmed it since.
     pub is_offline: bool,
+    /// No mirror answers, and reads wait for one.
+    pub outage: Option<Outage>,
     /// Files and directories that the kernel holds.
     pub known_files: usize,
     /// State of each mirror, in the order in which they were given.
@@ -120,6 +122,7 @@ impl Reporter {
             policy_until_unix_s: snapshot.policy_end(),
             now_unix_s: volume.now(),
             is_offline: volume.is_offline(),
+            outage: volume.mirrors().outage(),
             known_files: self.core.nodes.len(),
             mirrors: volume.mirrors().status(),
             memory_bytes: snapshot.blocks().memory_bytes(),

@@ -35,13 +35,16 @@ const FAST_PIECE: Duration = Duration::from_secs(1);
 const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 /// Longest wait inside a request; when the server asks for more, the request fails at once.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Longest pause that the server has not asked for. A caller may wait for the end of an outage.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Unreachable, broken off, busy, or not a repository.
+    /// Unreachable, broken off, or busy.
     Down(String),
+    /// Not a repository, or one that cannot be read over the web.
+    Unusable(String),
     /// The server refuses access.
     Refused(String),
     /// There is no head.
@@ -345,10 +348,10 @@ impl Web {
             Verdict::Busy(status, after) => {
                 Err(Failure::Busy(format!("it answers {status}"), after))
             }
-            Verdict::Unusable(why) => Err(Failure::Final(Fault::Down(why))),
+            Verdict::Unusable(why) => Err(Failure::Final(Fault::Unusable(why))),
             Verdict::Refused(why) => Err(Failure::Final(Fault::Refused(why))),
             Verdict::Bad(_) if is_html(response.headers()) => {
-                Err(Failure::Final(Fault::Down(NOT_A_REPOSITORY.to_owned())))
+                Err(Failure::Final(Fault::Unusable(NOT_A_REPOSITORY.to_owned())))
             }
             Verdict::Bad(why) => Err(Failure::Final(Fault::Bad(bad(why)))),
         }
@@ -426,6 +429,11 @@ impl Web {
             }
             wait = wait.min(left);
         }
+    }
+
+    /// When bytes came last, on any connection.
+    pub(super) fn heard(&self) -> Instant {
+        self.began + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed))
     }
 
     fn pause(&self) -> MutexGuard<'_, Pause> {
@@ -506,10 +514,10 @@ enum Failure {
 impl From<reqwest::Error> for Failure {
     fn from(error: reqwest::Error) -> Failure {
         let why = describe(&error);
-        if error.is_timeout() || error.is_connect() {
+        if error.is_redirect() || error.is_builder() || is_distrusted(&error) {
+            Failure::Final(Fault::Unusable(why))
+        } else if error.is_timeout() || error.is_connect() {
             Failure::Silent(why)
-        } else if error.is_redirect() || error.is_builder() {
-            Failure::Final(Fault::Down(why))
         } else {
             Failure::Broken(why)
         }
@@ -519,15 +527,11 @@ impl From<reqwest::Error> for Failure {
 /// The message of an error: the innermost cause, and what to do about a certificate.
 pub(super) fn describe(error: &reqwest::Error) -> String {
     let mut innermost: &dyn std::error::Error = error;
-    let mut distrusted = false;
     while let Some(inner) = source(innermost) {
-        distrusted |= inner
-            .downcast_ref::<rustls::Error>()
-            .is_some_and(tls::nobody_vouches);
         innermost = inner;
     }
     let text = innermost.to_string();
-    if distrusted {
+    if is_distrusted(error) {
         format!(
             "no trusted authority vouches for its certificate ({text}): name its authority, or \
              accept any certificate (the volume id proves what is read)"
@@ -546,6 +550,13 @@ pub(super) fn describe(error: &reqwest::Error) -> String {
     } else {
         format!("the connection broke: {text}")
     }
+}
+
+/// Whether no authority that is trusted vouches for the server's certificate.
+fn is_distrusted(error: &reqwest::Error) -> bool {
+    let causes = std::iter::successors(source(error), |cause| source(*cause));
+    let mut causes = causes.filter_map(|cause| cause.downcast_ref::<rustls::Error>());
+    causes.any(tls::nobody_vouches)
 }
 
 /// The next cause; `io::Error` hides the error that it wraps.

@@ -59,6 +59,8 @@ struct Shared {
     epoch: Instant,
     /// When a byte last arrived, or the first request after a pause was sent; ms since `epoch`.
     moved_ms: AtomicU64,
+    /// When a byte last arrived, ms since `epoch`; 0 if none has.
+    heard_ms: AtomicU64,
     answered: AtomicBool,
 }
 
@@ -124,6 +126,7 @@ impl Link {
             }),
             epoch: Instant::now(),
             moved_ms: AtomicU64::new(0),
+            heard_ms: AtomicU64::new(0),
             answered: AtomicBool::new(false),
         });
         let writer = tokio::spawn(run_writer(Arc::clone(&shared), write)).abort_handle();
@@ -138,6 +141,12 @@ impl Link {
     /// Why the connection is over, if it is.
     pub(super) fn dead(&self) -> Option<Failure> {
         self.shared.dead()
+    }
+
+    /// When a byte last arrived; `None` if none has.
+    pub(super) fn heard(&self) -> Option<Instant> {
+        let heard_ms = self.shared.heard_ms.load(Ordering::Relaxed);
+        (heard_ms > 0).then(|| self.shared.epoch + Duration::from_millis(heard_ms))
     }
 
     /// Whether the server has ever answered on this connection.
@@ -412,6 +421,7 @@ impl Reader {
         }
         let now_ms = self.shared.now_ms();
         self.shared.moved_ms.store(now_ms, Ordering::Relaxed);
+        self.shared.heard_ms.store(now_ms.max(1), Ordering::Relaxed);
         self.handle(now_ms).map_err(Failure::Bad)
     }
 
