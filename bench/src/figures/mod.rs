@@ -20,6 +20,7 @@ mod publish;
 mod pull;
 mod reading;
 mod recovery;
+mod removed;
 mod republish;
 pub mod restarted;
 mod small;
@@ -60,6 +61,7 @@ pub const ALL: &[Figure] = &[
     fork::FIGURE,
     whole::FIGURE,
     proofs::FIGURE,
+    removed::FIGURE,
     device::BUILD,
     device::MAIL,
     device::FILES,

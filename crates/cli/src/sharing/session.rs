@@ -294,10 +294,16 @@ impl Shared {
         self.page(directory, place, after, inodes).await
     }
 
-    /// The first page of the names of this directory, whatever its own names lead to. `about` names it, for failures.
-    pub async fn names_in(&self, directory: FileId, about: &Place) -> Outcome<Page> {
+    /// A page of the names of this directory, those after `after`, whatever its own names lead to. `about` names it, for
+    /// failures.
+    pub async fn names_in(
+        &self,
+        directory: FileId,
+        about: &Place,
+        after: Option<Name>,
+    ) -> Outcome<Page> {
         let directory = Which::File(directory);
-        self.page(directory, about, None, false).await
+        self.page(directory, about, after, false).await
     }
 
     async fn page(

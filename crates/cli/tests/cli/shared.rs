@@ -63,6 +63,29 @@ fn first_device_puts_and_reads_files() {
 }
 
 #[test]
+fn rm_removes_a_tree_of_many_names_and_refuses_first_what_it_cannot_remove() {
+    let (_orderer, ada) = founded(&[]);
+    std::fs::create_dir_all(ada.path("many/a/b/c")).unwrap();
+    std::fs::create_dir_all(ada.path("many/empty")).unwrap();
+    let write = |name: String| std::fs::write(ada.path(&name), &name).unwrap();
+    // More than one page of names.
+    (0..1100).for_each(|number| write(format!("many/f{number}")));
+    (0..20).for_each(|number| write(format!("many/a/b/c/f{number}")));
+    ada.run(&["put", "-r", "many", "notes"]).ends(0);
+    assert_eq!(put(&ada, "keep", "kept"), 0);
+    for words in [&["rm", "-r", "notes", "keep", "."][..], &["rm", "notes", "keep", "many"]] {
+        ada.run(words).ends(1);
+        assert_eq!(ada.run(&["cat", "notes", "keep"]).ends(0).out, "kept", "{words:?}");
+    }
+    let removed = ada.run(&["--json", "rm", "-r", "notes", "many"]).ends(0);
+    assert_eq!(
+        (removed.field("files"), removed.field("directories")),
+        (1120.into(), 5.into())
+    );
+    assert_eq!(ada.run(&["ls", "notes"]).ends(0).out, "keep\n");
+}
+
+#[test]
 fn hole_of_a_file_takes_no_space_where_it_is_extracted() {
     use std::os::unix::fs::MetadataExt;
     let (_orderer, ada) = founded(&[]);

@@ -118,6 +118,9 @@ struct Running<S: Signer, V: Volume<S>, T> {
     stage: Stage<S, V>,
     /// Entries that were sent for it.
     attempts: u8,
+    /// Size of the log at which it came to an operation. It is built again when an entry can have it, or the log has
+    /// grown: else each step would build all that wait for the entry in flight. Nothing depends on it.
+    built: Option<u64>,
 }
 
 enum Stage<S: Signer, V: Volume<S>> {
@@ -214,6 +217,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 call,
                 stage: Stage::Queued,
                 attempts: 0,
+                built: None,
             });
         }
         self.pump(&mut out);
@@ -446,6 +450,7 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Running<S, V, T> {
             call: self.call.clone(),
             stage: self.stage.clone(),
             attempts: self.attempts,
+            built: self.built,
         }
     }
 }

@@ -20,6 +20,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                     call,
                     stage: Stage::Sent { n, op },
                     attempts: 0,
+                    built: None,
                 });
             }
             self.flight.push(entry);

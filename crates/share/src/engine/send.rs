@@ -63,6 +63,10 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             if !matches!(running.stage, Stage::Queued) {
                 continue;
             }
+            let here = Some(self.ledger.size());
+            if !free && running.built == here {
+                continue;
+            }
             match self.build(running) {
                 Build::Says(..) => reads.push(at),
                 Build::Op(op, mut stored) if free && self.ledger.volume().has_room(&ops, &op) => {
@@ -72,7 +76,10 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
                     self.sent(at, ops.len());
                     ops.push(op);
                 }
-                Build::Op(op, _) => later.push(op),
+                Build::Op(op, _) => {
+                    self.note_built(at, here);
+                    later.push(op);
+                }
                 Build::Blocked(last) => {
                     locked = Some(locked.map_or(last, |one: u64| one.min(last)))
                 }
@@ -105,6 +112,12 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
     }
 
+    fn note_built(&mut self, at: usize, size: Option<u64>) {
+        if let Some(running) = self.running.get_mut(at) {
+            running.built = size;
+        }
+    }
+
     /// Gives back what was taken for calls that are gone. `later`: operations that wait for the next entry.
     fn leave(
         &mut self,
@@ -128,6 +141,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             call,
             stage: Stage::Queued,
             attempts: 0,
+            built: None,
         };
         let Build::Op(op, _) = self.build(&running) else {
             return;

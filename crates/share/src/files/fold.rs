@@ -28,7 +28,11 @@ impl Sight<'_> {
         }
         let begin = folded.max(self.replay.begins());
         let most = self.replay.position_after(begin, MAX_FOLDED_OPS);
-        let upto = most.map_or(upto, |most| upto.min(most));
+        let most = most.map_or(upto, |most| upto.min(most));
+        // A fold that was begun goes on to its position, however the log grows. Else it would begin with each entry.
+        let begun = self.replay.gathers(principal);
+        let begun = begun.filter(|begun| folded < *begun && *begun <= most);
+        let upto = begun.unwrap_or(most);
         let changes = self.changes(upto, principal)?;
         let mut blocks = Vec::new();
         let table = before.and_then(|fold| fold.root);
@@ -50,7 +54,7 @@ impl Sight<'_> {
         match made {
             Ok(made) => Ok(Plan::Op(calls::fold(principal, before, made), blocks)),
             Err(Unfolded::Missing(wanted)) => Err(Halt::Missing(Missing {
-                blocks: vec![wanted],
+                blocks: wanted,
                 bodies: Vec::new(),
             })),
             Err(Unfolded::Refused(why)) => Err(Halt::Refused(why.into())),

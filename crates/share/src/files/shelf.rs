@@ -2,10 +2,10 @@
 //!
 //! What was used least recently goes first. A question that misses something is asked again when it has come. Such
 //! questions take turns, the oldest first: all that the one whose turn it is has used or missed stays, so that it gets
-//! further each time, and is answered in the end, however little room there is. A turn ends with the answer, or when
-//! nothing of what is missing comes while other things do.
+//! further each time, and is answered in the end, however little room there is. The others have the whole room beside
+//! it: a long question keeps no short one from its answer. A turn ends with the answer, or when nothing of what is missing
+//! comes for as long as another question has waited.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,13 +46,16 @@ enum Thing {
 struct Place {
     thing: Thing,
     weight: usize,
-    used: u64,
+    /// When it was used last. None: it stays, because the question needs it whose turn it is.
+    used: Option<u64>,
 }
 
 /// A question that misses something.
 #[derive(Debug)]
 struct Open {
     question: Question,
+    /// After how many supplies it was asked first, or had its last turn.
+    since: u64,
     /// After how many supplies it was asked last.
     round: u64,
     /// All that it has used and missed when it was asked last.
@@ -62,9 +65,12 @@ struct Open {
 #[derive(Debug, Default)]
 struct Things {
     places: HashMap<Key, Box<Place>>,
-    /// Keys by when they were used last.
+    /// Keys of what may go, by when they were used last.
     order: BTreeMap<u64, Key>,
+    /// Weight of what may go.
     weight: usize,
+    /// Weight of what stays.
+    kept: usize,
     clock: u64,
     /// How often something was supplied before a question.
     round: u64,
@@ -141,7 +147,8 @@ impl Shelf {
 
     /// Memory that it takes, bytes, roughly.
     pub fn weight_bytes(&self) -> usize {
-        self.things().weight
+        let things = self.things();
+        things.weight + things.kept
     }
 
     fn put(&self, key: Key, thing: Thing, weight: usize) {
@@ -164,9 +171,16 @@ impl Shelf {
     pub(crate) fn answered(&self, question: Question, missing: Option<&Missing>) {
         let mut things = self.things();
         let used = things.asking.take().unwrap_or_default();
+        let had_turn = things.is_first(question);
+        if had_turn {
+            things.loosen();
+        }
         match missing {
             None => things.open.retain(|open| open.question != question),
             Some(missing) => things.reopen(question, used, missing),
+        }
+        if had_turn || things.is_first(question) {
+            things.keep();
         }
         things.forget();
         things.evict(self.limit_bytes);
@@ -222,24 +236,39 @@ impl Things {
     }
 
     fn insert(&mut self, key: Key, thing: Thing, weight: usize) {
+        self.take_out(key);
         self.clock += 1;
-        if self
-            .open
-            .front()
-            .is_some_and(|first| first.keys.contains(&key))
-        {
-            self.fed = self.round;
-        }
+        let first = self.open.front();
+        let used = match first.is_some_and(|first| first.keys.contains(&key)) {
+            true => {
+                self.fed = self.round;
+                self.kept += weight;
+                None
+            }
+            false => {
+                self.weight += weight;
+                self.order.insert(self.clock, key);
+                Some(self.clock)
+            }
+        };
         let place = Place {
             thing,
             weight,
-            used: self.clock,
+            used,
         };
-        self.weight += weight;
-        self.order.insert(self.clock, key);
-        if let Some(old) = self.places.insert(key, Box::new(place)) {
-            self.order.remove(&old.used);
-            self.weight -= old.weight;
+        self.places.insert(key, Box::new(place));
+    }
+
+    fn take_out(&mut self, key: Key) {
+        let Some(place) = self.places.remove(&key) else {
+            return;
+        };
+        match place.used {
+            Some(used) => {
+                self.order.remove(&used);
+                self.weight -= place.weight;
+            }
+            None => self.kept -= place.weight,
         }
     }
 
@@ -247,15 +276,48 @@ impl Things {
         if let Some(asking) = &mut self.asking {
             asking.insert(key);
         }
-        let Entry::Occupied(mut place) = self.places.entry(key) else {
-            return None;
-        };
-        self.clock += 1;
-        let place = place.get_mut();
-        self.order.remove(&place.used);
-        self.order.insert(self.clock, key);
-        place.used = self.clock;
+        let place = self.places.get_mut(&key)?;
+        if let Some(used) = &mut place.used {
+            self.clock += 1;
+            self.order.remove(used);
+            self.order.insert(self.clock, key);
+            *used = self.clock;
+        }
         Some(place.thing.clone())
+    }
+
+    /// What the question needs whose turn it is may go: its turn ends, or it needs other things.
+    fn loosen(&mut self) {
+        let Some(first) = self.open.front() else {
+            return;
+        };
+        for key in &first.keys {
+            if let Some(place) = self.places.get_mut(key)
+                && place.used.is_none()
+            {
+                self.clock += 1;
+                place.used = Some(self.clock);
+                self.order.insert(self.clock, *key);
+                self.kept -= place.weight;
+                self.weight += place.weight;
+            }
+        }
+    }
+
+    /// What the question needs whose turn it is stays.
+    fn keep(&mut self) {
+        let Some(first) = self.open.front() else {
+            return;
+        };
+        for key in &first.keys {
+            if let Some(place) = self.places.get_mut(key)
+                && let Some(used) = place.used.take()
+            {
+                self.order.remove(&used);
+                self.weight -= place.weight;
+                self.kept += place.weight;
+            }
+        }
     }
 
     fn reopen(&mut self, question: Question, mut keys: HashSet<Key>, missing: &Missing) {
@@ -270,52 +332,57 @@ impl Things {
             }
             None => self.open.push_back(Open {
                 question,
+                since: self.round,
                 round: self.round,
                 keys,
             }),
         }
     }
 
-    /// Forgets questions that nobody asks any more, and ends the turn of one that only waits.
+    /// Forgets questions that nobody asks any more, and ends the turn of one that only waits while another one does.
     fn forget(&mut self) {
         let round = self.round;
         let is_over = |since: u64| since.saturating_add(PATIENCE) <= round;
+        let is_needed = self.open.iter().skip(1).any(|open| is_over(open.since));
+        let only_waits = is_over(self.fed) && is_needed;
+        let Some(first) = self.open.front() else {
+            return;
+        };
+        let passes = self.turn == Some(first.question) && only_waits;
+        let ends = passes || is_over(first.round);
+        if ends {
+            self.loosen();
+        }
+        if passes && let Some(mut first) = self.open.pop_front() {
+            first.since = round;
+            self.open.push_back(first);
+        }
         self.open.retain(|open| !is_over(open.round));
-        let first = |open: &VecDeque<Open>| open.front().map(|first| first.question);
-        if self.turn == first(&self.open) && is_over(self.fed) && !self.open.is_empty() {
-            self.open.rotate_left(1);
+        if ends {
+            self.keep();
+        }
+        let first = self.open.front().map(|first| first.question);
+        if passes || self.turn != first {
+            self.turn = first;
             self.fed = round;
         }
-        if self.turn != first(&self.open) {
-            self.turn = first(&self.open);
-            self.fed = round;
-        }
+    }
+
+    fn is_first(&self, question: Question) -> bool {
+        let first = self.open.front();
+        first.is_some_and(|first| first.question == question)
     }
 
     /// Drops what was used least recently, but nothing that the question needs whose turn it is.
     fn evict(&mut self, limit_bytes: usize) {
         while self.weight > limit_bytes && self.drop_unread() {}
-        if self.weight <= limit_bytes {
-            return;
+        while self.weight > limit_bytes {
+            let Some((_, key)) = self.order.pop_first() else {
+                return;
+            };
+            let gone = self.places.remove(&key);
+            self.weight -= gone.map_or(0, |place| place.weight);
         }
-        let first = self.open.front();
-        let mut gone = Vec::new();
-        let mut weight = self.weight;
-        for (used, key) in &self.order {
-            if weight <= limit_bytes {
-                break;
-            }
-            if first.is_some_and(|open| open.keys.contains(key)) {
-                continue;
-            }
-            weight -= self.places.get(key).map_or(0, |place| place.weight);
-            gone.push((*used, *key));
-        }
-        for (used, key) in gone {
-            self.order.remove(&used);
-            self.places.remove(&key);
-        }
-        self.weight = weight;
     }
 }
 
@@ -395,12 +462,16 @@ mod tests {
         shelf.answered(8, Some(&misses(&[3])));
         (0..4).for_each(|position| shelf.put_body(position, body()));
         let left: Vec<u64> = (0..4).filter(|position| has(&shelf, *position)).collect();
-        assert_eq!(left, [0, 1, 2]);
+        assert_eq!(left, [0, 1, 2, 3]);
+        // The others have the room beside it.
+        shelf.put_body(9, body());
+        assert!(!has(&shelf, 3) && has(&shelf, 9) && has(&shelf, 1));
         // It is asked again, uses what is there, and misses one thing more.
         shelf.ask();
         assert!(has(&shelf, 0) && has(&shelf, 2));
         shelf.answered(7, Some(&misses(&[4])));
         shelf.put_body(4, body());
+        shelf.put_body(9, body());
         let left: Vec<u64> = (0..5).filter(|position| has(&shelf, *position)).collect();
         assert_eq!(left, [0, 2, 4]);
         shelf.ask();
@@ -410,6 +481,36 @@ mod tests {
         shelf.put_body(3, body());
         shelf.put_body(5, body());
         assert!(has(&shelf, 3) && !has(&shelf, 5));
+    }
+
+    #[test]
+    fn long_question_keeps_no_short_one_from_its_answer_and_loses_nothing_to_it() {
+        let shelf = shelf(2);
+        let ask = |question, positions: &[u64]| {
+            shelf.ask();
+            let missing = positions.iter().copied().filter(|at| !has(&shelf, *at));
+            let missing: Vec<u64> = missing.collect();
+            let missing = Some(misses(&missing)).filter(|missing| !missing.bodies.is_empty());
+            shelf.answered(question, missing.as_ref());
+            missing.is_none()
+        };
+        // It has five things, and waits for one that comes from far away.
+        let long = [0, 1, 2, 3, 4, 9];
+        assert!(!ask(7, &long));
+        (0..5).for_each(|position| shelf.put_body(position, body()));
+        for round in 10..10 + 4 * PATIENCE {
+            assert!(!ask(7, &long));
+            let short = [10 * round, 10 * round + 1];
+            assert!(!ask(round, &short));
+            short.map(|position| shelf.put_body(position, body()));
+            assert!(ask(round, &short), "round {round}: the short one");
+            let left = (0..5).filter(|position| has(&shelf, *position)).count();
+            assert_eq!(left, 5, "round {round}: the long one");
+            assert!(shelf.weight_bytes() <= 7 * WEIGHT, "round {round}");
+        }
+        shelf.put_body(9, body());
+        assert!(ask(7, &long));
+        assert!(shelf.weight_bytes() <= 2 * WEIGHT);
     }
 
     #[test]

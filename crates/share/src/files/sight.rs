@@ -122,7 +122,7 @@ impl<'a> Sight<'a> {
     }
 
     /// What a fold at an earlier position puts into a principal's i-table.
-    pub fn changes(&mut self, upto: u64, principal: Principal) -> Result<Changes, Halt> {
+    pub fn changes(&mut self, upto: u64, principal: Principal) -> Result<Arc<Changes>, Halt> {
         let sources = self.sources();
         Ok(self.replay.changes(upto, principal, sources)?)
     }

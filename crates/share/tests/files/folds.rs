@@ -203,3 +203,41 @@ fn fold_goes_no_further_than_the_floor_on_disk() {
     assert_eq!(net.names(0, "").len(), 5);
     assert!(folds(&net) > 0);
 }
+
+#[test]
+fn calls_end_soon_beside_a_fold_that_needs_more_than_the_shelf_has() {
+    const FILES: u64 = 120;
+    let mut net = Net::founded(76, 64 << 10);
+    net.admit(1, Some(Role::Writer));
+    let owner = net.root().principal;
+    let names: Vec<String> = (0..FILES).map(|number| format!("f{number:03}")).collect();
+    for name in &names {
+        let make = net.create(name, regular(name), false);
+        net.done(1, make);
+    }
+    net.rest();
+    assert_eq!(net.call(1, Call::Fold(owner)), Answer::Settled);
+    for name in &names {
+        let write = net.write(name, "new");
+        net.done(1, write);
+    }
+    net.rest();
+    // The other device has to fetch all bodies and blocks, and has room for a quarter of them.
+    net.blocks_ms = 40;
+    let (before, began) = (net.fetched, net.now_ms);
+    let fold = net.issue(0, Call::Fold(owner));
+    for name in &names {
+        let began = net.now_ms;
+        let gone = net.unlink(name);
+        net.done(0, gone);
+        let took = net.now_ms - began;
+        assert!(took < 1000, "{name}: {took} turns");
+    }
+    assert_eq!(net.wait(0, fold), Answer::Settled);
+    let (fetched, took) = (net.fetched - before, net.now_ms - began);
+    // Two versions of each file and its name, some blocks, and again what others have pushed out.
+    assert!(fetched < 10 * FILES, "{fetched} things in {took} turns");
+    net.rest();
+    net.check();
+    assert!(net.names(0, "").is_empty());
+}

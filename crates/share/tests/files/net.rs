@@ -61,6 +61,8 @@ pub struct Net {
     /// Bodies come with deliveries, as the product's server sends them when they are short, and a message does not wait
     /// for those before it.
     pub whole: bool,
+    /// Blocks come at each so many milliseconds only: the server is far away, and bodies are in the floor.
+    pub blocks_ms: u64,
     policies: Policies,
 }
 
@@ -98,6 +100,7 @@ impl Net {
             fetched: 0,
             entries: 0,
             whole: false,
+            blocks_ms: 1,
             policies,
         };
         net.start();
@@ -482,7 +485,10 @@ impl Net {
 
     /// What a device misses arrives.
     fn fetch(&mut self, at: usize) {
-        let Some(missing) = self.nodes[at].missing.pop_front() else {
+        let blocks_come = self.now_ms % self.blocks_ms == 0;
+        let comes = |missing: &Missing| blocks_come || missing.blocks.is_empty();
+        let all = &mut self.nodes[at].missing;
+        let Some(missing) = all.iter().position(comes).and_then(|next| all.remove(next)) else {
             return;
         };
         self.fetched += (missing.bodies.len() + missing.blocks.len()) as u64;

@@ -3,7 +3,7 @@
 //!
 //! A fold has one result: whoever folds the same log up to the same position gets the same root.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,9 +28,9 @@ pub struct Changes {
 /// Why a fold was not computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfolded {
-    /// A block is not here. Fetch it, and fold again.
-    #[error("a block is missing")]
-    Missing(Wanted),
+    /// Blocks are not here. Fetch them, and fold again.
+    #[error("blocks are missing")]
+    Missing(Vec<Wanted>),
     /// A block of the last fold breaks a rule.
     #[error(transparent)]
     Refused(#[from] Reject),
@@ -62,12 +62,13 @@ pub fn fold<B: Blocks>(
 ) -> Result<Fold, Unfolded> {
     let nodes = Stored { hasher, blocks };
     let mut values: BTreeMap<INumber, Option<Vec<u8>>> = BTreeMap::new();
+    let mut before_them = old_inodes(before, changes, blocks)?;
     let touched = changes.inodes.keys().chain(changes.entries.keys());
     for number in touched {
         if values.contains_key(number) {
             continue;
         }
-        let old = nodes.inode(before, number)?;
+        let old = before_them.remove(number).flatten();
         let new = match changes.inodes.get(number) {
             Some(inode) => inode.as_deref().cloned(),
             None => old.clone(),
@@ -109,25 +110,50 @@ fn entries_of(inode: &Inode) -> Option<MapRoot> {
     }
 }
 
+/// The files that change, as the last fold has them. Reads what edits will read, so that what is missing is named
+/// together, and not one block for each fold that is tried.
+fn old_inodes<B: Blocks>(
+    before: Option<&MapRoot>,
+    changes: &Changes,
+    blocks: &B,
+) -> Result<BTreeMap<INumber, Option<Inode>>, Unfolded> {
+    let touched: BTreeSet<INumber> = (changes.inodes.keys().chain(changes.entries.keys()))
+        .copied()
+        .collect();
+    let mut tables = Tables::new(blocks);
+    let keys: Vec<[u8; 12]> = touched.iter().map(INumber::to_key).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
+    tables.prepare(before, &keys);
+    let mut found = BTreeMap::new();
+    for number in touched {
+        if tables.misses_much() {
+            break;
+        }
+        match tables.inode(before, &number) {
+            Known::Is(inode) => drop(found.insert(number, inode)),
+            Known::Damaged(why) => return Err(why.into()),
+            Known::NotYet => {}
+        }
+    }
+    for (number, entries) in &changes.entries {
+        if tables.misses_much() {
+            break;
+        }
+        let inode = found.get(number).and_then(Option::as_ref);
+        let names: Vec<&[u8]> = entries.keys().map(Name::as_bytes).collect();
+        tables.prepare(inode.and_then(entries_of).as_ref(), &names);
+    }
+    match tables.unsupported {
+        Some(why) => Err(why.into()),
+        None if tables.missing.is_empty() => Ok(found),
+        None => Err(Unfolded::Missing(tables.missing)),
+    }
+}
+
 /// The blocks of the last fold, as an edit reads them.
 struct Stored<'a, B> {
     hasher: &'a Hasher,
     blocks: &'a B,
-}
-
-impl<B: Blocks> Stored<'_, B> {
-    fn inode(&self, table: Option<&MapRoot>, number: &INumber) -> Result<Option<Inode>, Unfolded> {
-        let mut tables = Tables::new(self.blocks);
-        match tables.inode(table, number) {
-            Known::Is(inode) => Ok(inode),
-            Known::Damaged(why) => Err(why.into()),
-            Known::NotYet => Err(match (tables.missing.pop(), tables.unsupported) {
-                (Some(wanted), _) => Unfolded::Missing(wanted),
-                (None, Some(why)) => why.into(),
-                (None, None) => Reject::WrongBlock.into(),
-            }),
-        }
-    }
 }
 
 impl<B: Blocks> Nodes for Stored<'_, B> {
@@ -138,7 +164,7 @@ impl<B: Blocks> Nodes for Stored<'_, B> {
         match self.blocks.block(&wanted)? {
             Some(Found::Map(node)) => Ok(self.hasher.check(handle, node.as_bytes().clone())?),
             Some(_) => Err(Reject::WrongBlock.into()),
-            None => Err(Unfolded::Missing(wanted)),
+            None => Err(Unfolded::Missing(vec![wanted])),
         }
     }
 }

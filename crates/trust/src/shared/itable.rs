@@ -22,6 +22,8 @@ use crate::tree::map::{ChildRef, Find, Item, MapRoot, Node};
 pub const MAX_TABLE_INLINE_BYTES: usize = 512;
 /// Nodes of a directory that are asked for at a time, beside the one that a listing needs next.
 const NODES_AHEAD: usize = 16;
+/// Blocks that an edit asks for at a time, roughly.
+const MOST_MISSING: usize = 256;
 /// First byte of a directory's entry in a shared volume.
 const SHARED: u8 = 0xf0;
 const WHAT: &str = "directory entry of a shared volume";
@@ -166,7 +168,9 @@ impl<'a, B: Blocks> Tables<'a, B> {
         match self.blocks.block(&wanted) {
             Ok(Some(found)) => Known::Is(found),
             Ok(None) => {
-                self.missing.push(wanted);
+                if !self.missing.contains(&wanted) {
+                    self.missing.push(wanted);
+                }
                 Known::NotYet
             }
             Err(why @ Reject::Unsupported { .. }) => {
@@ -174,6 +178,50 @@ impl<'a, B: Blocks> Tables<'a, B> {
                 Known::NotYet
             }
             Err(why) => Known::Damaged(why),
+        }
+    }
+
+    /// So much is missing that it is fetched first.
+    pub fn misses_much(&self) -> bool {
+        self.missing.len() >= MOST_MISSING
+    }
+
+    /// Looks at the nodes of a map that an edit of these keys reads, so that those which are not here are fetched
+    /// together. The keys ascend. An edit reads the nodes beside those of the keys too; what lies below another parent, it
+    /// asks for itself.
+    pub fn prepare(&mut self, root: Option<&MapRoot>, keys: &[&[u8]]) {
+        let mut waiting: Vec<(ChildRef, &[&[u8]])> = Vec::new();
+        waiting.extend(root.map(|root| (root.child_ref(), keys)));
+        while let Some((child, keys)) = waiting.pop() {
+            if self.misses_much() {
+                return;
+            }
+            // The edit tells what is wrong with a node.
+            let Known::Is(node) = self.node(&child) else {
+                continue;
+            };
+            let mut rest = keys;
+            let mut parts = Vec::new();
+            for item in node.items(&child.interval) {
+                let Item::Child(below) = item else { continue };
+                let upper = below.interval.upper.as_deref();
+                let is_below = |key: &&[u8]| upper.is_none_or(|upper| *key < upper);
+                let here = rest.partition_point(is_below);
+                let (here, after) = rest.split_at_checked(here).unwrap_or_default();
+                rest = after;
+                parts.push((below, here));
+            }
+            let is_touched = |index: Option<usize>| {
+                let part = index.and_then(|index| parts.get(index));
+                part.is_some_and(|(_, keys)| !keys.is_empty())
+            };
+            for (index, (below, keys)) in parts.iter().enumerate() {
+                if !keys.is_empty() {
+                    waiting.push((below.clone(), keys));
+                } else if is_touched(index.checked_sub(1)) || is_touched(index.checked_add(1)) {
+                    self.node(below);
+                }
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //! and is not folded, whoever folds or does not.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use trust::shared::calls;
 use trust::shared::decision::Decision;
@@ -58,7 +59,7 @@ fn compare(replay: &mut Replay, at: u64, state: &State, world: &World, files: &B
         assert_eq!(before, state.last_fold(owner));
         let root = before.and_then(|fold| fold.root);
         let changes = replay.changes(at, owner, from).unwrap();
-        let folds = [changes, state.changes(owner)].map(|changes| {
+        let folds = [Arc::unwrap_or_clone(changes), state.changes(owner)].map(|changes| {
             let hasher = &world.volume.hasher;
             fold::fold(hasher, root.as_ref(), &changes, at, store, |_, _, _| {})
         });

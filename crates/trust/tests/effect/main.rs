@@ -9,6 +9,7 @@ mod checkpoints;
 mod devices;
 mod folds;
 mod forget;
+mod gathers;
 mod hostile;
 mod locks;
 mod posix;

@@ -61,6 +61,7 @@ impl Replay {
         self.drop_before(cut, &folds);
         self.old_folds = folds;
         self.from = position;
+        self.drop_gathered_before(position);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Keeps the outline of every entry, and evaluates only what a question depends on. Relies on `judge` for each op;
-//! `view` finds the values before an op, `work` evaluates what they depend on, `list` lists directories, `queue` tells who
-//! waits for a lock, `rests` says which entries a value rests on, `forget` drops what is folded, `checkpoint` gives the
-//! state as rows, and `base` is what a replay has that begins with them. `stored` is all of it as bytes, for a restart.
+//! `view` finds the values before an op, `work` evaluates what they depend on, `list` lists directories, `gather` gathers
+//! what a fold changes, `queue` tells who waits for a lock, `rests` says which entries a value rests on, `forget` drops what
+//! is folded, `checkpoint` gives the state as rows, and `base` is what a replay has that begins with them. `stored` is all of it as bytes, for a restart.
 //!
 //! The value of a key at a position is what the last op before it that names the key and has effect made of it, or
 //! what the last fold says. So evaluation reads the bodies of entries that name the key, and of those that name the
@@ -9,12 +9,11 @@
 //! the time is proportional to the guards and changes of the ops that a question depends on, however they refer to
 //! one another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::judge::is_permitted;
-use super::{Blocks, Bodies, Lock, Missing, Stop, Values, Volume, answer};
-use crate::shared::fold::{Changes, first_root_directory};
+use super::{Blocks, Bodies, Lock, Stop, Values, Volume, answer};
 use crate::shared::itable::{Fold, Known};
 use crate::shared::key::Key;
 use crate::shared::members::Members;
@@ -27,6 +26,7 @@ mod base;
 mod checkpoint;
 mod chunks;
 mod forget;
+mod gather;
 mod list;
 mod queue;
 mod rests;
@@ -38,6 +38,7 @@ mod work;
 pub use base::Base;
 pub use checkpoint::Page;
 use forget::Settling;
+use gather::Gathering;
 pub use list::Names;
 pub use queue::Queue;
 use queue::Queues;
@@ -177,6 +178,7 @@ pub struct Replay {
     /// What changed since the last folds, before the first entry that was added.
     base: Base,
     settling: Option<Settling>,
+    gathering: Option<Gathering>,
     steps: u64,
 }
 
@@ -196,6 +198,7 @@ impl Replay {
             queues: Queues::new(),
             base: Base::default(),
             settling: None,
+            gathering: None,
             steps: 0,
         }
     }
@@ -227,6 +230,7 @@ impl Replay {
             // could make every question long, and take memory for names of a principal that nobody folds.
             if permitted {
                 keys.iter().for_each(|key| self.index(key, op));
+                self.drop_gathered(keys);
             }
         }
         self.size = written.position.saturating_add(1);
@@ -383,61 +387,6 @@ impl Replay {
         }
         self.work(Task::Op(found as u32), from)?;
         self.rows.outcome(found as u32).ok_or(Stop::NoPosition)
-    }
-
-    /// What a fold of the principal at the position `at` puts into its i-table.
-    ///
-    /// # Errors
-    /// As [`Replay::inode`].
-    pub fn changes<S: Blocks + Bodies>(
-        &mut self,
-        at: u64,
-        principal: Principal,
-        from: Sources<'_, S>,
-    ) -> Result<Changes, Stop> {
-        let before = self.last_fold(at, principal, from)?;
-        let since = before.map_or(0, |fold| fold.upto);
-        let first = FileId::first_of(principal);
-        let mut changes = Changes::default();
-        if principal == self.volume.root.principal && before.is_none() {
-            let root = Arc::new(first_root_directory());
-            changes.inodes.insert(self.volume.root.number, Some(root));
-        }
-        let mut missing = Missing::default();
-        for key in self.changed(Key::Inode(first), principal, since, at) {
-            let Key::Inode(file) = key else { continue };
-            if let Some(inode) = missing.unless(self.inode(at, &file, from))? {
-                changes.inodes.insert(file.number, inode);
-            }
-        }
-        for key in self.changed(Key::Entry(first, Name::lowest()), principal, since, at) {
-            let Key::Entry(directory, name) = key else {
-                continue;
-            };
-            if let Some(target) = missing.unless(self.entry(at, &directory, &name, from))? {
-                let names = changes.entries.entry(directory.number).or_default();
-                names.insert(name, target);
-            }
-        }
-        missing.or(changes)
-    }
-
-    /// The keys of one kind and one principal that entries from `since` on and before `at` name.
-    fn changed(&self, first: Key, principal: Principal, since: u64, at: u64) -> BTreeSet<Key> {
-        let named = |versions: &Vec<Version>| {
-            let positions = versions.iter().filter_map(|version| self.row(version.op));
-            let mut positions = positions.map(|row| row.written.position);
-            positions.any(|position| (since..at).contains(&position))
-        };
-        let keys = self.keys.range(&first..);
-        let kind = std::mem::discriminant(&first);
-        let keys = keys
-            .take_while(|(key, _)| std::mem::discriminant(*key) == kind)
-            .take_while(|(key, _)| key.principals().next() == Some(principal))
-            .filter(|(_, versions)| named(versions))
-            .map(|(key, _)| key.clone());
-        let before = self.base.changed(&first, principal, since);
-        keys.chain(before).collect()
     }
 
     /// Asks for a value, and works until it is known.
