@@ -252,7 +252,7 @@ fn extract_kind(error: &ExtractError) -> Kind {
         ExtractError::System { source, .. } => io_kind(source),
         ExtractError::Special { .. } => Kind::Extract,
         ExtractError::TooDeep { .. } => Kind::Malformed,
-        ExtractError::NoRoom { .. } => Kind::Extract,
+        ExtractError::NoRoom { .. } => Kind::DiskFull,
         ExtractError::Died(_) => Kind::Defect,
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::lock_wait::LockWait;
 use super::publishing::Passphrase;
 use super::reading::Reading;
 use crate::units::{parse_count, parse_duration, parse_rate};
@@ -82,6 +83,9 @@ pub struct Pull {
     /// Also verify the blocks that are stored already, and fetch damaged ones again
     #[arg(long)]
     pub paranoid: bool,
+    /// Waiting for the lock.
+    #[command(flatten)]
+    pub lock_wait: LockWait,
 }
 
 /// `bulla prune`.
@@ -98,6 +102,9 @@ pub struct Prune {
     /// Change nothing; show how much would be freed
     #[arg(long)]
     pub dry_run: bool,
+    /// Waiting for the lock.
+    #[command(flatten)]
+    pub lock_wait: LockWait,
 }
 
 fn parse_grace(text: &str) -> Result<Duration, String> {

@@ -16,6 +16,7 @@
 //! | [`content_range`] | the header that says which part of a file an answer is |
 //! | [`parts`] | several parts of a file in one answer |
 //! | `web` | one GET, judged and bounded |
+//! | `proxy` | which proxy of the environment a request goes through |
 //! | `redirect`, `tls` | which redirects to follow, which certificates to accept |
 //! | `index`, `run` | head, tables and pages of the index |
 //! | `read` | handles to records |
@@ -27,6 +28,7 @@ pub mod answer;
 pub mod content_range;
 mod index;
 pub mod parts;
+mod proxy;
 mod read;
 mod redirect;
 mod resolve;

@@ -18,6 +18,7 @@ use trust::Reject;
 
 use super::answer::{Asked, More, NOT_A_REPOSITORY, Take, Verdict, bad, boundary, is_html, judge};
 use super::parts::{self, Part};
+use super::proxy::Proxies;
 use super::resolve::Resolver;
 use super::{HttpOptions, redirect, tls};
 
@@ -84,6 +85,7 @@ pub struct Counters {
 /// A client for one place.
 pub(super) struct Web {
     client: Client,
+    proxies: Proxies,
     slots: Semaphore,
     piece_slots: Semaphore,
     /// How many permits `piece_slots` can still be given.
@@ -118,10 +120,12 @@ impl Web {
     pub(super) fn new(options: &HttpOptions, url: &Url) -> Result<Web, String> {
         let mut always = HeaderMap::new();
         always.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let client = Client::builder()
+        let proxies = Proxies::of_environment();
+        let client = proxies
+            .give(Client::builder())
             .tls_backend_preconfigured(tls::client(&options.tls)?)
             .redirect(redirect::policy())
-            .dns_resolver(Resolver::new(url))
+            .dns_resolver(Resolver::new(url, &proxies))
             .referer(false)
             .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
             .default_headers(always)
@@ -135,6 +139,7 @@ impl Web {
         let units = (options.max_held_bytes as u64 / UNIT_BYTES).clamp(64, 1 << 20) as u32;
         Ok(Web {
             client,
+            proxies,
             slots: Semaphore::new(options.max_in_flight.max(1)),
             piece_slots: Semaphore::new(FIRST_PIECES),
             piece_growth: AtomicUsize::new(options.max_in_flight.saturating_sub(FIRST_PIECES)),
@@ -296,6 +301,7 @@ impl Web {
         // Who has room has a slot too, so nobody with room waits for one.
         let _room = self.admission.acquire_many(units).await.map_err(closed)?;
         self.check_pause()?;
+        self.proxies.check(url).map_err(Fault::Down)?;
         // All answers under way share the line.
         let flight = Flight::begin(&self.flight_bytes, most_bytes);
         let budget = self.grace + Duration::from_secs(flight.total_bytes / MIN_BYTES_PER_SECOND);
@@ -315,7 +321,7 @@ impl Web {
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::Silent("it is too slow".to_owned()),
             };
-            match (failure, pauses.next()) {
+            match (failure.through(&self.proxies, url), pauses.next()) {
                 (Failure::Final(fault), _) => return Err(fault),
                 (Failure::Silent(why), _) => return Err(self.leave_alone(why, None)),
                 (Failure::Broken(_), Some(_)) => {}
@@ -509,6 +515,21 @@ enum Failure {
     Silent(String),
     /// The server asks to try later.
     Busy(String, Option<Duration>),
+}
+
+impl Failure {
+    /// The same, with the name of the proxy that the request went through.
+    fn through(self, proxies: &Proxies, url: &Url) -> Failure {
+        let blame = |why| proxies.blame(url, why);
+        match self {
+            Failure::Final(Fault::Down(why)) => Failure::Final(Fault::Down(blame(why))),
+            Failure::Final(Fault::Refused(why)) => Failure::Final(Fault::Refused(blame(why))),
+            Failure::Broken(why) => Failure::Broken(blame(why)),
+            Failure::Silent(why) => Failure::Silent(blame(why)),
+            Failure::Busy(why, after) => Failure::Busy(blame(why), after),
+            Failure::Final(_) => self,
+        }
+    }
 }
 
 impl From<reqwest::Error> for Failure {
