@@ -349,6 +349,21 @@ mod tests {
     }
 
     #[test]
+    fn link_to_a_file_that_was_replaced_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let directory = Directory::named(dir.path()).unwrap();
+        directory.make_file(OsStr::new("one")).unwrap();
+        let made = directory.made(OsStr::new("one")).unwrap();
+        directory.make_link(OsStr::new("two"), &made).unwrap();
+        assert!(at("two").exists());
+        fs::rename(at("one"), at("away")).unwrap();
+        fs::write(at("one"), "another").unwrap();
+        assert!(directory.make_link(OsStr::new("three"), &made).is_err());
+        assert!(!at("three").exists());
+    }
+
+    #[test]
     fn directory_that_became_a_link_is_not_entered() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
