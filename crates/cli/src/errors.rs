@@ -248,7 +248,9 @@ fn publish_kind(error: &PublishError) -> Kind {
 fn extract_kind(error: &ExtractError) -> Kind {
     match error {
         ExtractError::Read { why, .. } => read_kind(why),
-        ExtractError::NotEmpty { .. } => Kind::Exists,
+        ExtractError::NotEmpty { .. } => Kind::NotEmpty,
+        ExtractError::InUse { .. } => Kind::TargetInUse,
+        ExtractError::Fewer { .. } => Kind::OneEntry,
         ExtractError::System { source, .. } => io_kind(source),
         ExtractError::Special { .. } => Kind::Extract,
         ExtractError::TooDeep { .. } => Kind::Malformed,

@@ -83,6 +83,12 @@ kinds! {
     Profile => Usage, "a profile has one path on each line; `bulla mount SOURCE DIR --record FILE` writes one";
     /// A file that would be overwritten.
     Exists => Failed, "choose another name, or move the existing file away; bulla does not overwrite it";
+    /// The target of `extract` holds something else.
+    NotEmpty => Failed, "name an empty or a new directory; only an extraction of the same volume and path that was interrupted goes on, and bulla overwrites nothing else";
+    /// Another `extract` writes to the same directory.
+    TargetInUse => Locked, "wait until the other extract has finished, or name another directory";
+    /// The target's file system has one entry for two names.
+    OneEntry => Failed, "extract to an empty directory of a file system that distinguishes capital and small letters, and let no other program change it meanwhile";
     /// The tree contains something that cannot be published.
     Unreadable => Failed, "nothing was published; make the file readable, leave it out with --exclude, or publish the rest with --skip-unreadable";
     /// The input is not a tar archive, or contains something that cannot be published.

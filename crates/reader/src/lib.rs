@@ -26,7 +26,7 @@ mod read_around;
 mod spawner;
 mod tree;
 
-pub use ahead::{Ahead, Reads, Selection};
+pub use ahead::{Ahead, Here, Reads, Selection};
 pub use blocks::{
     Blocks, Counters, Decode, DecodedBlock, Fetch, Overlay, OverlayError, Position, Upload, now,
 };

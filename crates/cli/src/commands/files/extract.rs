@@ -1,4 +1,5 @@
-//! `bulla extract VOLUME DIR` on a shared volume: copies all files that this user may read into a directory.
+//! `bulla extract VOLUME DIR [PATH]` on a shared volume: copies all files that this user may read, or those at PATH, into
+//! a directory.
 //!
 //! Only directories that this command has made itself are written to, and nothing in them is replaced. They are opened
 //! from DIR on, without following a link. So no name or symbolic link of a member leads out of DIR, and none that another
@@ -103,12 +104,12 @@ pub fn run(args: &Extract, home: Home, config: &Config, output: &mut Output) -> 
             open: Vec::new(),
             linked: HashMap::new(),
             files: 0,
-            directories: 1,
+            directories: 0,
             other: 0,
             bytes: 0,
             skipped: 0,
         };
-        extracting.all(&mut target).await?;
+        extracting.all(&args.path, &mut target).await?;
         let exit = match extracting.skipped {
             0 => Exit::Ok,
             _ => Exit::Partial,
@@ -154,12 +155,21 @@ fn names_of(place: &Place) -> Vec<OsString> {
 }
 
 impl Extracting<'_> {
-    async fn all(&mut self, target: &mut Target) -> Outcome<()> {
-        let top = self.shared.place(OsStr::new(""))?;
+    /// Extracts what is in the directory at `path`, or the file there.
+    async fn all(&mut self, path: &OsStr, target: &mut Target) -> Outcome<()> {
+        let top = self.shared.place(path)?;
+        let file = self.shared.find(&top, false).await?;
+        if !matches!(file.inode.content, Content::Directory { .. }) {
+            let name = names_of(&top).pop();
+            return self.one(name.into_iter().collect(), &file, target).await;
+        }
+        self.directories += 1;
+        let above = top.path.len();
         let mut walk = Walk::of(self.shared, top, true);
         while let Some((place, file)) = walk.next().await? {
-            self.leave(place.path.len(), target)?;
-            self.one(names_of(&place), &file, target).await?;
+            let names = names_of(&place).split_off(above);
+            self.leave(names.len(), target)?;
+            self.one(names, &file, target).await?;
         }
         self.leave(0, target)
     }
