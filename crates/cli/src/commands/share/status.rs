@@ -17,6 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::members::Member;
 use crate::sharing::reading::Opening;
+use crate::sharing::recovery::entries;
 use crate::sharing::session::Shared;
 use crate::units;
 
@@ -75,6 +76,13 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
             output.line(&line)?;
         }
     }
+    let forgotten = home.forgotten();
+    if forgotten.entries > 0 && !output.json() {
+        let (unknown, last) = (entries(forgotten.entries), forgotten.last_at);
+        output.line(&format!(
+            "unknown   {unknown} of this device that it does not remember, the last at {last}"
+        ))?;
+    }
     let own = DeviceKey::from(home.device());
     let devices = members.devices();
     for member in &devices {
@@ -105,6 +113,7 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         "size": status.log.size,
         "epoch": epoch.number,
         "agreed": status.agreed(),
+        "forgotten": forgotten.entries,
         "begins": status.begins,
         "checkpoint": checkpoint.map(|(size, ..)| size),
         "devices": devices.len(),
