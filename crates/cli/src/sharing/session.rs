@@ -9,7 +9,7 @@ use ::share::client::{Answered, Client, ClientError, NewFile, Phase, Sink, Stopp
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
-use ::share::home::Home;
+use ::share::home::{Forgotten, Home};
 use reader::{Fetch, Prefetcher, Spawner, Tree};
 use tokio::runtime::Runtime;
 use trust::inode::{Inode, Mtime};
@@ -39,6 +39,8 @@ pub struct Shared {
     client: Client,
     deadline: Duration,
     recovered: Recovered,
+    /// Entries that this device did not remember before it was opened.
+    forgotten: Forgotten,
     /// Policies of the home before it was opened.
     pub(super) rules: usize,
     /// Size of the prefix of the log whose files are read. None: the newest.
@@ -92,6 +94,7 @@ impl Shared {
             None => config.duration("deadline")?,
         };
         let rules = home.signed_policies()?.len();
+        let forgotten = home.forgotten();
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
         let opening = recovery::open(&home, until, deadline, wait);
@@ -103,6 +106,7 @@ impl Shared {
             client,
             deadline,
             recovered,
+            forgotten,
             rules,
             past: None,
             is_marked: AtomicBool::new(false),
@@ -132,6 +136,7 @@ impl Shared {
     /// Ends the work, and nothing of it counts for the result.
     pub(super) fn end(&self, output: &mut Output) -> Outcome<()> {
         self.recovered.tell(output);
+        self.tell_forgotten(output);
         let closing = async {
             if self.has_written.load(Ordering::Relaxed) {
                 self.confirm().await;
@@ -139,6 +144,21 @@ impl Shared {
             self.client.clone().close(self.until()).await
         };
         Ok(self.runtime.block_on(closing)?)
+    }
+
+    /// Warns of entries of this device that this command met first.
+    fn tell_forgotten(&self, output: &Output) {
+        let now = self.home.forgotten();
+        if now == self.forgotten || now.entries == 0 {
+            return;
+        }
+        let (name, last) = (self.home.name(), now.last_at);
+        let entries = recovery::entries(now.entries);
+        output.warn(&format!(
+            "the log has {entries} of this device that it does not remember, the last at {last}. Unless the power was cut \
+             here, or a backup of this device was put back, somebody else writes with a copy of it: look with `bulla log \
+             {name}`, and remove this device from another one (`bulla share device remove {name} NUMBER`)"
+        ));
     }
 
     /// Waits until this device has confirmed its last entry, and the server has that, so that nobody must wait for this

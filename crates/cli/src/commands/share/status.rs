@@ -18,6 +18,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::members::Member;
 use crate::sharing::reading::Opening;
+use crate::sharing::recovery::entries;
 use crate::sharing::session::Shared;
 use crate::units;
 
@@ -80,6 +81,13 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
             output.line(&line)?;
         }
     }
+    let forgotten = home.forgotten();
+    if forgotten.entries > 0 && !output.json() {
+        let (unknown, last) = (entries(forgotten.entries), forgotten.last_at);
+        output.line(&format!(
+            "unknown   {unknown} of this device that it does not remember, the last at {last}"
+        ))?;
+    }
     let own = DeviceKey::from(home.device());
     let devices = members.devices();
     for member in &devices {
@@ -113,6 +121,7 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         "size": status.log.size,
         "epoch": epoch.number,
         "agreed": status.agreed(),
+        "forgotten": forgotten.entries,
         "begins": status.begins,
         "checkpoint": checkpoint.map(|(size, ..)| size),
         "devices": devices.len(),
