@@ -26,6 +26,15 @@ fn filled() -> (Home, String) {
     for n in 0..FILES {
         fs::write(home.path("tree").join(name(n)), noise(n as u64, 300_000)).unwrap();
     }
+    // Nothing of these is fetched ahead while others are read.
+    for apart in ["x1", "x2"] {
+        fs::create_dir(home.path("tree").join(apart)).unwrap();
+        fs::write(
+            home.path("tree").join(apart).join("large"),
+            noise(99, 3_000_000),
+        )
+        .unwrap();
+    }
     let volume = home.published();
     (home, volume)
 }
@@ -119,7 +128,7 @@ fn mute_mirrors_cost_nothing_that_a_reader_notices() {
             let mute = Mute::new(count);
             let mut all = mute.places(scheme);
             // First, in the middle, or last.
-            all.insert([1, 4, 0][count % 3], good.clone());
+            all.insert([1, 0, count / 2][count % 3], good.clone());
             let source = format!("{volume}@{}", all[0]);
             let mut mirrors: Vec<&str> = Vec::new();
             all.iter()
@@ -290,28 +299,30 @@ fn reads_on_a_mount_wait_for_the_end_of_an_outage_and_can_be_given_up() {
             assert_eq!(outage, Value::Null, "{scheme}");
             read += 1;
         }
-        // Who is killed, and who reads from a mount that is unmounted, does not wait until the deadline.
+        // Who is killed does not wait until the deadline, and neither does `umount`.
         server.kill();
-        let mut readers = [read, read + 1].map(|n| {
+        let mut readers = ["x1", "x2"].map(|apart| {
             let mut command = std::process::Command::new("cat");
-            command.arg(home.path("mnt").join(name(n)));
+            command.arg(home.path("mnt").join(apart).join("large"));
             command.stdout(Stdio::null()).stderr(Stdio::null());
             command.spawn().unwrap()
         });
         std::thread::sleep(Duration::from_millis(500));
         let began = Instant::now();
-        let id = readers[0].id().to_string();
-        let mut interrupt = std::process::Command::new("sh");
-        interrupt.args(["-c", &format!("kill -INT {id}")]);
-        assert!(interrupt.status().unwrap().success());
-        assert!(!readers[0].wait().unwrap().success());
+        readers[0].kill().unwrap();
+        readers[0].wait().unwrap();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(30), "{scheme}, killed: {took:?}");
         drop(mounted);
-        assert!(!readers[1].wait().unwrap().success());
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(30), "{scheme}, umount: {took:?}");
+        readers[1].kill().unwrap();
+        readers[1].wait().unwrap();
         daemon.wait().unwrap();
+        let took = began.elapsed();
         assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "{scheme}: {:?}",
-            began.elapsed()
+            took < Duration::from_secs(45),
+            "{scheme}, the end: {took:?}"
         );
     }
 }

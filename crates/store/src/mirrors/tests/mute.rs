@@ -36,7 +36,7 @@ async fn mute_mirrors_cost_less_than_half_a_second_at_the_opening_and_then_nothi
                 "{mute} mute, good at {at}: {took:?}"
             );
             assert_eq!(first, ANSWER, "{mute} mute, good at {at}");
-            for n in 0..200 {
+            for n in 0..40 {
                 let took = get(&all).await.unwrap();
                 assert_eq!(took, ANSWER, "{mute} mute, good at {at}, read {n}");
                 tokio::time::sleep(100 * MS).await;
@@ -66,7 +66,7 @@ async fn mirrors_that_become_mute_cost_less_than_half_a_second() {
                         fake.now_does(Does::Stall);
                     }
                 }
-                for n in 0..200 {
+                for n in 0..40 {
                     let began = Instant::now();
                     let wanted = wanting(0..blocks);
                     all.fetch(0, wanted, after(DEADLINE)).await.unwrap();
