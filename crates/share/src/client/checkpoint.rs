@@ -266,7 +266,7 @@ impl Client {
             let handle = made.handle;
             records.push(Record { handle, frame });
         }
-        let sink = self.sink();
+        let sink = self.sink(deadline.saturating_duration_since(Instant::now()));
         for records in records.chunks(BLOCKS) {
             match timeout_at(deadline.into(), sink.put(records)).await {
                 Ok(put) => put.map_err(|e| ClientError::Unsupported(e.to_string()))?,

@@ -40,7 +40,7 @@ fn soon() -> Instant {
 
 async fn begin(invitation: &Invitation) -> Result<Joining, AdmissionError> {
     let device = key(9).public();
-    Joining::begin(invitation.clone(), &device, [6; 32], link_options()).await
+    Joining::begin(invitation.clone(), &device, [6; 32], link_options(), soon()).await
 }
 
 /// The founder's device answers.

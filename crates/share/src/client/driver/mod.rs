@@ -324,7 +324,9 @@ impl Driver {
                 self.core = Some(core);
                 outs
             }
-            // The runtime ends, or the engine has a bug: nothing more is written.
+            // The program ends before the step has begun. The next start begins with the journal.
+            Err(error) if error.is_cancelled() => Vec::new(),
+            // The engine has a bug: nothing more is written.
             Err(_) => vec![Out::Stopped(Stopped::Unsigned)],
         };
         for out in outs {

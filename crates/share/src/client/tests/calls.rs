@@ -175,7 +175,7 @@ async fn blocks_are_durable_before_a_call_names_them_and_others_read_them_verifi
             frame: frame.unwrap(),
         };
         wire.break_after(messages);
-        let sink = one.sink();
+        let sink = one.sink(Duration::from_secs(30));
         let put = async {
             sink.put(&[record]).await.unwrap();
             sink.flush().await.unwrap();
