@@ -70,7 +70,7 @@ impl Begun {
     fn ends_with(self, codes: &[i32]) {
         let name = self.name.clone();
         let ran = self.end();
-        assert!(!ran.err.contains("bug of bulla"), "{name}:\n{}", ran.err);
+        assert!(!ran.err.contains("has stopped"), "{name}:\n{}", ran.err);
         assert!(
             codes.contains(&ran.code),
             "{name}: {}\n{}",
@@ -371,7 +371,7 @@ fn commands_end_within_their_deadline_when_the_connection_stands_still_in_the_mi
             relay.stop(*stops);
             let begun = command();
             let ran = begun.end();
-            assert!(!ran.err.contains("bug of bulla"), "{what}:\n{}", ran.err);
+            assert!(!ran.err.contains("has stopped"), "{what}:\n{}", ran.err);
             assert_eq!(ran.code, 30, "{what}, guest {is_guest}:\n{}", ran.err);
             assert!(ran.err.contains("hint: "), "{what}:\n{}", ran.err);
             let _ = fs::remove_dir_all(ada.path("out"));
@@ -399,6 +399,16 @@ fn killed_put_leaves_nothing_that_stops_the_next_command() {
         assert!(!ran.err.contains("has stopped"), "{}", ran.err);
     }
     ada.run(&["put", "-r", "tree", "big", "notes"]).ends(0);
+    // The end of a program cuts a step of its engine off now and then, which is no failure of the engine.
+    signal(orderer.process(), "STOP");
+    for _ in 0..6 {
+        let begin = |_| Begun::begin(&ada, &["ls", "notes", "--deadline", "50ms"]);
+        let begun: Vec<Begun> = (0..8).map(begin).collect();
+        for begun in begun {
+            let ran = begun.end();
+            assert!(!ran.err.contains("has stopped"), "{}", ran.err);
+        }
+    }
 }
 
 #[test]

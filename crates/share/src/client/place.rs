@@ -189,3 +189,78 @@ impl BlockSink for Sink {
         Box::pin(async { Ok(()) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use tokio::sync::Semaphore;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A server that takes one batch after the other, each after some time.
+    #[derive(Clone)]
+    struct Slow {
+        turn: Arc<Semaphore>,
+        takes: Duration,
+    }
+
+    impl Stores for Slow {
+        fn store(&self) -> Arc<dyn BlockStore> {
+            Arc::new(store::memory::MemoryStore::new("slow"))
+        }
+
+        fn sink(&self) -> Arc<dyn BlockSink> {
+            Arc::new(self.clone())
+        }
+    }
+
+    impl BlockSink for Slow {
+        fn put<'a>(&'a self, _: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+            Box::pin(async {
+                let _turn = self.turn.acquire().await;
+                sleep(self.takes).await;
+                Ok(())
+            })
+        }
+
+        fn touch<'a>(&'a self, _: &'a [Handle]) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+
+        fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    fn sink(takes: Duration, patience: Duration) -> Sink {
+        let turn = Arc::new(Semaphore::new(1));
+        let slow: Arc<dyn Stores> = Arc::new(Slow { turn, takes });
+        Sink {
+            name: "slow".into(),
+            lines: watch::channel(Some(slow)).1,
+            patience,
+            taken: Taken::begin(),
+        }
+    }
+
+    #[tokio::test]
+    async fn blocks_behind_others_on_a_slow_connection_have_their_time_from_the_last_answer_on() {
+        let sink = sink(Duration::from_millis(500), Duration::from_millis(2500));
+        let puts = join_all((0..8).map(|_| sink.put(&[]))).await;
+        assert!(puts.iter().all(Result::is_ok), "{puts:?}");
+    }
+
+    #[tokio::test]
+    async fn server_that_takes_nothing_ends_all_that_wait() {
+        let sink = sink(Duration::from_secs(3600), Duration::from_millis(200));
+        let puts = join_all((0..8).map(|_| sink.put(&[])));
+        let puts = timeout(Duration::from_secs(60), puts).await.unwrap();
+        for put in puts {
+            let why = put.unwrap_err().to_string();
+            assert!(why.contains("has taken no content for 0.2 s"), "{why}");
+        }
+        let touched = timeout(Duration::from_secs(60), sink.touch(&[])).await;
+        assert!(touched.unwrap().is_ok());
+    }
+}

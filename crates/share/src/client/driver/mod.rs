@@ -427,3 +427,27 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::client::tests::Lab;
+
+    #[test]
+    fn end_of_the_program_in_the_middle_of_a_step_is_no_failure_of_the_engine() {
+        let runtime = || tokio::runtime::Runtime::new().unwrap();
+        let (ended, own) = (runtime(), runtime());
+        let (client, driver): (Client, Driver) = Lab::new().driver(1);
+        let handle = ended.handle().clone();
+        ended.shutdown_background();
+        own.block_on(async {
+            let mut driver = driver;
+            // Steps go to the threads of a runtime that has ended.
+            let _ended = handle.enter();
+            driver.step(Input::Close).await;
+        });
+        let phase = client.view().phase;
+        assert!(!matches!(phase, Phase::Stopped(_)), "{phase:?}");
+    }
+}

@@ -372,3 +372,41 @@ fn never_asked() -> Reject {
         why: "to a request that was never made",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_gives_time_to_requests_behind_it_and_to_none_before_it() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let waiting = |nth| Waiting {
+            collect: Collect::new(Expect::Done),
+            send: None,
+            until: at(30),
+            nth,
+        };
+        let mut slots = Slots {
+            open: [(7, 1), (5, 2), (9, 3)]
+                .map(|(id, nth)| (id, waiting(nth)))
+                .into(),
+            next_id: 10,
+            asked: 3,
+            dead: None,
+        };
+        slots.heard_of(&5, at(50));
+        let until = |slots: &Slots, id| slots.open[&id].until;
+        assert_eq!(
+            [7, 5, 9].map(|id| until(&slots, id)),
+            [at(30), at(50), at(50)]
+        );
+        // Nothing is taken back, and what nobody has asked for gives nothing.
+        slots.heard_of(&7, at(40));
+        slots.heard_of(&8, at(90));
+        assert_eq!(
+            [7, 5, 9].map(|id| until(&slots, id)),
+            [at(40), at(50), at(50)]
+        );
+    }
+}
