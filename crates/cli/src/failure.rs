@@ -367,6 +367,8 @@ kinds! {
     NoEntry => NotFound, "`bulla log VOLUME` shows the numbers of entries; a device that has joined later, or has folded what is old, does not know the volume as it was before";
     /// The server of a shared volume does not answer.
     NoServer => Unavailable, "check that `bulla serve` runs there and that this machine reaches it, and run the command again. A command that changes something may still have its effect: look before you repeat it";
+    /// The same, for a command that has changed nothing.
+    NoAnswer => Unavailable, "check that `bulla serve` runs there and that this machine reaches it, and run the command again; a slow connection needs a longer --deadline";
     /// Something of a device would be lost.
     Unsent => Failed, "`bulla share forget VOLUME --discard` gives up what this device alone has";
     /// No user, group or device has the name.

@@ -54,7 +54,7 @@ pub struct ServeShared {
     /// The address for the devices of the shared volume [default: 127.0.0.1:28553]
     #[arg(long, value_name = "ADDR", requires = "orderer_key")]
     pub shared: Option<String>,
-    /// Space for what was written and not moved to its place yet; only with --accept [default: 256MiB]
+    /// Space for what was written and not moved to its place yet, at least 4MiB; only with --accept [default: 256MiB]
     #[arg(long, value_name = "SIZE", requires = "accept", value_parser = crate::units::parse_size)]
     pub ring: Option<u64>,
     /// Where the passphrase of the key comes from.

@@ -31,6 +31,9 @@ use crate::session;
 const CONFIRM: Duration = Duration::from_secs(2);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(2);
+/// How long a command that the server has not answered in time stays for other programs that use its engine: nobody
+/// answers them either.
+const GIVES_UP: Duration = Duration::from_secs(1);
 
 /// A shared volume and its client.
 pub struct Shared {
@@ -98,7 +101,8 @@ impl Shared {
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
         let opening = recovery::open(&home, until, deadline, wait);
-        let (client, recovered) = session::run(&runtime, opening)?;
+        let opened = session::run(&runtime, opening);
+        let (client, recovered) = opened.map_err(|failure| unanswered(failure, false))?;
         let has_written = AtomicBool::new(recovered.given.is_some());
         Ok(Shared {
             runtime,
@@ -127,7 +131,12 @@ impl Shared {
         if let Some(why) = self.convicted() {
             output.ends_with(ClientError::from(why).into());
         }
-        let closed = self.end(output);
+        let has_written = self.has_written.load(Ordering::Relaxed);
+        let outcome = outcome.map_err(|failure| unanswered(failure, has_written));
+        let closed = match &outcome {
+            Err(failure) if is_unanswered(failure) => self.end_soon(output),
+            _ => self.end(output),
+        };
         let value = outcome?;
         closed?;
         Ok(value)
@@ -159,6 +168,13 @@ impl Shared {
              here, or a backup of this device was put back, somebody else writes with a copy of it: look with `bulla log \
              {name}`, and remove this device from another one (`bulla share device remove {name} NUMBER`)"
         ));
+    }
+
+    /// Ends the work after the server has not answered in time: the command ends then, and waits for nobody.
+    fn end_soon(&self, output: &mut Output) -> Outcome<()> {
+        self.recovered.tell(output);
+        let until = Instant::now() + GIVES_UP.min(self.deadline);
+        Ok(self.runtime.block_on(self.client.clone().close(until))?)
     }
 
     /// Waits until this device has confirmed its last entry, and the server has that, so that nobody must wait for this
@@ -200,7 +216,7 @@ impl Shared {
 
     /// Where content is put.
     pub fn sink(&self) -> Sink {
-        self.client.sink()
+        self.client.sink(self.deadline)
     }
 
     /// Until when a step may take that begins now.
@@ -395,6 +411,24 @@ impl Shared {
         let blocks = self.client.blocks().clone();
         Tree::of_contents(Prefetcher::new(blocks, spawner))
     }
+}
+
+/// Whether the server has not answered in time.
+fn is_unanswered(failure: &Failure) -> bool {
+    matches!(
+        failure.kind,
+        Kind::Unavailable | Kind::NoServer | Kind::NoAnswer
+    )
+}
+
+/// What to do when the server has not answered in time. A shared volume has one server.
+fn unanswered(failure: Failure, has_written: bool) -> Failure {
+    let kind = match failure.kind {
+        Kind::Unavailable | Kind::NoServer if has_written => Kind::NoServer,
+        Kind::Unavailable | Kind::NoServer => Kind::NoAnswer,
+        kind => kind,
+    };
+    Failure { kind, ..failure }
 }
 
 fn members(answer: Answer) -> Outcome<Membership> {

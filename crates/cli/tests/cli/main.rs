@@ -48,6 +48,7 @@ mod share_checkpoint;
 mod share_evidence;
 mod shared;
 mod shared_adversity;
+mod shared_deadlines;
 mod shared_distance;
 mod shared_engine;
 mod shared_forks;
