@@ -1,7 +1,7 @@
 //! A batch of blocks that is longer than a frame of a short log: it becomes several. Blocks alone need not be durable
 //! together, so whoever stores them need not know how long the server's log is.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use log::Mark;
 use trust::Record;
@@ -9,7 +9,6 @@ use trust::Record;
 use super::batch::{Batch, Done, Receipt};
 use super::error::Error;
 use super::record::{MAX_TEMPORARY_BYTES, description_bytes};
-use super::storage::lock;
 
 /// The batches, each with who is told of it. `most`: bytes of the log that a batch may take, and `most_header` of them
 /// for descriptions. One with entries stays whole.
@@ -80,7 +79,7 @@ struct Whole {
 fn part_of(whole: &Arc<Mutex<Whole>>, part: usize) -> Done {
     let whole = Arc::clone(whole);
     Box::new(move |result| {
-        let mut all = lock(&whole);
+        let mut all = whole.lock().unwrap_or_else(PoisonError::into_inner);
         all.left = all.left.saturating_sub(1);
         match result {
             Ok(receipt) => {
