@@ -15,16 +15,18 @@ use std::path::{Path, PathBuf};
 
 use ::share::home::Home;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use publish::access::Access;
 use publish::attributes::XattrReader;
 use publish::publish_error::PublishError;
 use serde_json::{Map, json};
+use state::own_files;
 use trust::inode::{
     Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Xattrs,
     encode_xattrs,
 };
 use trust::shared::principal::{FileId, Name};
 
-use super::local::{Directory, Entry, Found};
+use super::local::{Attributes, Directory, Entry, Found};
 use super::names::{directory, ensure};
 use super::words::Words;
 use crate::args::Put;
@@ -55,6 +57,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
     let putting = Putting {
         shared: &shared,
         is_recursive: args.recursive,
+        publish_keys: args.publish_keys,
         bar: Progress::start(output, "putting"),
         output: RefCell::new(output),
         totals: RefCell::default(),
@@ -101,6 +104,8 @@ struct Totals {
 struct Putting<'a, 'o> {
     shared: &'a Shared,
     is_recursive: bool,
+    /// Whether files of bulla's own are put too.
+    publish_keys: bool,
     bar: Progress,
     output: RefCell<&'o mut Output>,
     totals: RefCell<Totals>,
@@ -209,8 +214,9 @@ impl Putting<'_, '_> {
     /// The directory of the volume for a directory of this machine. A link that a member left in its place is refused.
     async fn directory(&self, from: &Directory, to: &Address) -> Outcome<FileId> {
         let there = self.shared.look(&to.name, false).await?;
-        let mut inode = directory(from.attributes.mode);
-        inode.xattrs = self.xattrs(from.path(), from.fd()).await?;
+        let (xattrs, access) = self.xattrs(from.path(), from.fd()).await?;
+        let mut inode = directory(access.narrow(from.attributes.mode));
+        inode.xattrs = xattrs;
         let (id, _) = ensure(self.shared, to, there, inode, None).await?;
         self.totals.borrow_mut().directories += 1;
         Ok(id)
@@ -222,7 +228,9 @@ impl Putting<'_, '_> {
         let found = entry.find().map_err(|e| unreadable(path, &e))?;
         let (content, xattrs, attributes) = match found {
             Found::File(opened, attributes) => {
-                let xattrs = self.xattrs(path, &opened).await?;
+                let (xattrs, access) = self.xattrs(path, &opened).await?;
+                let mode = access.narrow(attributes.mode);
+                let attributes = Attributes { mode, ..attributes };
                 let content = self.content(path, File::from(opened)).await?;
                 (Content::Regular(content), xattrs, attributes)
             }
@@ -246,32 +254,41 @@ impl Putting<'_, '_> {
     }
 
     /// The extended attributes of a file; a long list is stored.
-    async fn xattrs(&self, path: &Path, file: &OwnedFd) -> Outcome<Xattrs> {
+    async fn xattrs(&self, path: &Path, file: &OwnedFd) -> Outcome<(Xattrs, Access)> {
         let list = XattrReader::default().read(file, false);
-        let list = list.map_err(|why| PublishError::Unreadable {
+        let (list, access) = list.map_err(|why| PublishError::Unreadable {
             path: path.to_owned(),
             why,
         })?;
         if list.is_empty() {
-            return Ok(Xattrs::None);
+            return Ok((Xattrs::None, access));
         }
         let encoded = encode_xattrs(&list);
         if encoded.len() <= MAX_INLINE_XATTR_BYTES {
-            return Ok(Xattrs::Inline(list));
+            return Ok((Xattrs::Inline(list), access));
         }
         let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
         let mut upload = sharing::upload::Upload::new(hasher, &sink);
         let stored = upload.content(&*encoded, |e| unreadable(path, e), |_| {});
         match stored.await? {
-            FileContent::Array(root) => Ok(Xattrs::Stored(root)),
+            FileContent::Array(root) => Ok((Xattrs::Stored(root), access)),
             // Content that is longer than an inode holds is an array.
             _ => Err(defect()),
         }
     }
 
     /// Stores the content of a file.
-    async fn content(&self, path: &Path, file: impl Read) -> Outcome<FileContent> {
+    async fn content(&self, path: &Path, mut file: impl Read) -> Outcome<FileContent> {
+        let mut start = Vec::new();
+        let mut read = (&mut file).take(own_files::START_BYTES as u64);
+        let read = read.read_to_end(&mut start);
+        read.map_err(|e| unreadable(path, &e))?;
+        if let Some(what) = own_files::what(&start).filter(|_| !self.publish_keys) {
+            let path = path.to_owned();
+            return Err(PublishError::OwnFile { path, what }.into());
+        }
+        let file = start.as_slice().chain(file);
         let mut known = 0;
         let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
