@@ -3,6 +3,7 @@
 
 mod asking;
 mod forks;
+pub mod local;
 mod naming;
 mod places;
 mod policy;

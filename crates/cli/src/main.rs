@@ -26,8 +26,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 
 mod activation;
 mod address;
@@ -76,10 +76,17 @@ fn main() -> ExitCode {
             return ExitCode::from(exit.code());
         }
     };
-    match Cli::try_parse_from(&words) {
-        Ok(cli) => run(cli),
+    match parse(&words) {
+        Ok((cli, checked)) => run(cli, checked),
         Err(error) => refuse(&error, &words),
     }
+}
+
+/// The command line, and whether its paths are paths.
+fn parse(words: &[OsString]) -> Result<(Cli, failure::Outcome<()>), clap::Error> {
+    let matches = Cli::command().try_get_matches_from(words)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut Cli::command()))?;
+    Ok((cli, args::local::check(&matches)))
 }
 
 /// Translates a command line from mount(8) into one of `bulla mount`; others stay as they are. `None` if
@@ -98,7 +105,7 @@ fn words() -> Vec<OsString> {
     words.ok().flatten().unwrap_or_default()
 }
 
-fn run(cli: Cli) -> ExitCode {
+fn run(cli: Cli, checked: failure::Outcome<()>) -> ExitCode {
     let global = &cli.global;
     let name = cli.command.name();
     let config = match Config::load(global.config.as_deref()) {
@@ -125,7 +132,7 @@ fn run(cli: Cli) -> ExitCode {
         is_daemon: cli.command.is_daemon(),
     });
     let mut output = Output::new(name, global.json, global.quiet, color);
-    let outcome = commands::run(&cli, &config, &mut output);
+    let outcome = checked.and_then(|()| commands::run(&cli, &config, &mut output));
     ExitCode::from(output.close(outcome).code())
 }
 
