@@ -8,8 +8,9 @@
 
 use bytes::Bytes;
 
-/// Attributes that hold the list of a file. Those of NFS and richacl are not read: they leave the owner's access.
-pub(crate) const ATTRIBUTES: &[&[u8]] = &[POSIX, b"system.nfs4_acl", b"system.richacl"];
+/// Attributes that hold the list of a file.
+pub(crate) const ATTRIBUTES: &[&[u8]] = &[POSIX, NFS, b"system.richacl"];
+const NFS: &[u8] = b"system.nfs4_acl";
 const POSIX: &[u8] = b"system.posix_acl_access";
 
 const VERSION: u32 = 2;
@@ -55,6 +56,9 @@ impl Access {
 
     /// The system's form.
     pub(crate) fn of_attribute(name: &[u8], value: &[u8]) -> Access {
+        if name == NFS && names_nobody(value) == Some(true) {
+            return Access::MODE;
+        }
         if name != POSIX {
             return Access::OWNER;
         }
@@ -110,6 +114,26 @@ impl Access {
     }
 }
 
+/// Whether a list of NFSv4 has only what a mode says. A file of an NFS server has such a list always.
+fn names_nobody(value: &[u8]) -> Option<bool> {
+    let word = |bytes: &[u8]| {
+        bytes
+            .first_chunk::<4>()
+            .map(|word| u32::from_be_bytes(*word))
+    };
+    let count = word(value)?;
+    let mut rest = value.get(4..)?;
+    for _ in 0..count {
+        let len = usize::try_from(word(rest.get(12..)?)?).ok()?;
+        let who = rest.get(16..16usize.checked_add(len)?)?;
+        if !matches!(who, b"OWNER@" | b"GROUP@" | b"EVERYONE@") {
+            return Some(false);
+        }
+        rest = rest.get(16 + len.next_multiple_of(4)..)?;
+    }
+    Some(rest.is_empty())
+}
+
 fn entry_of_text(entry: &[u8]) -> Option<(u16, u16)> {
     let fields: Vec<&[u8]> = entry.split(|b| *b == b':').collect();
     let (kind, who, perms) = match fields.as_slice() {
@@ -147,6 +171,7 @@ pub(crate) fn of_member(lists: &[(Bytes, Bytes)]) -> Access {
         access = access.and(match &**key {
             b"SCHILY.acl.access" => Access::of_text(value),
             b"SCHILY.xattr.system.posix_acl_access" => Access::of_attribute(POSIX, value),
+            b"SCHILY.xattr.system.nfs4_acl" => Access::of_attribute(NFS, value),
             _ => Access::OWNER,
         });
     }
@@ -225,6 +250,26 @@ mod tests {
             let by_attribute = Access::of_attribute(POSIX, &attribute(entries));
             assert_eq!(by_attribute.narrow(mode), narrowed, "{why}");
             assert_eq!(Access::of_text(text.as_bytes()), by_attribute, "{why}");
+        }
+    }
+
+    #[test]
+    fn list_of_nfs_that_names_nobody_leaves_the_mode() {
+        let list = |names: &[&str]| {
+            let mut bytes = (names.len() as u32).to_be_bytes().to_vec();
+            for name in names {
+                bytes.extend([0; 12]);
+                bytes.extend((name.len() as u32).to_be_bytes());
+                bytes.extend(name.as_bytes());
+                bytes.resize(bytes.len().next_multiple_of(4), 0);
+            }
+            bytes
+        };
+        let plain = list(&["OWNER@", "GROUP@", "EVERYONE@"]);
+        assert_eq!(Access::of_attribute(NFS, &plain), Access::MODE);
+        let named = list(&["OWNER@", "lisa@example.org", "GROUP@", "EVERYONE@"]);
+        for bad in [&named[..], &plain[..plain.len() - 1], b"", &plain[..20]] {
+            assert_eq!(Access::of_attribute(NFS, bad), Access::OWNER);
         }
     }
 
