@@ -4,6 +4,7 @@
 mod asking;
 mod examples;
 mod forks;
+pub mod local;
 mod lock_wait;
 mod naming;
 mod places;

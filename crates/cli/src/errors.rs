@@ -159,6 +159,7 @@ fn publish_kind(error: &PublishError) -> Kind {
         PublishError::NoDirectory { source, .. } => io_kind(source),
         PublishError::Unreadable { .. } => Kind::Unreadable,
         PublishError::RepositoryInside { .. } => Kind::RepositoryInside,
+        PublishError::OwnFile { .. } => Kind::OwnFile,
         PublishError::BadPattern { .. } => Kind::BadPattern,
         PublishError::WrongKey { .. } => Kind::WrongKey,
         PublishError::Archive { .. } => Kind::Archive,

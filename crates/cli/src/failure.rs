@@ -93,6 +93,10 @@ kinds! {
     Unreadable => Failed, "nothing was published; make the file readable, leave it out with --exclude, or publish the rest with --skip-unreadable";
     /// The input is not a tar archive, or contains something that cannot be published.
     Archive => Failed, "nothing was published; the input must be a complete, uncompressed tar archive (`zcat FILE | bulla publish - REPO`), and its names must not lead outside of it";
+    /// An address where a path of this machine is needed.
+    NotLocal => Usage, "name a directory or a file of this machine here; one whose name looks like an address is written ./NAME";
+    /// The tree has a key file, or another file of bulla's own.
+    OwnFile => Usage, "move it out of the tree; `publish` leaves it out with --exclude, and `publish` and `put` take it with --publish-keys";
     /// The repository is inside the tree to publish.
     RepositoryInside => Usage, "put the repository outside of the tree, or leave it out with --exclude";
     /// The clock of this machine is wrong.

@@ -28,8 +28,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 
 mod activation;
 mod address;
@@ -80,15 +80,22 @@ fn main() -> ExitCode {
             return ExitCode::from(exit.code());
         }
     };
-    match Cli::try_parse_from(&words) {
-        Ok(cli) => {
+    match parse(&words) {
+        Ok((cli, checked)) => {
             if cli.command.is_daemon() {
                 descriptors::close_others(&words);
             }
-            run(cli)
+            run(cli, checked)
         }
         Err(error) => refuse(&error, &words),
     }
+}
+
+/// The command line, and whether its paths are paths.
+fn parse(words: &[OsString]) -> Result<(Cli, failure::Outcome<()>), clap::Error> {
+    let matches = Cli::command().try_get_matches_from(words)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut Cli::command()))?;
+    Ok((cli, args::local::check(&matches)))
 }
 
 /// Translates a command line from mount(8) into one of `bulla mount`; others stay as they are. `None` if
@@ -107,7 +114,7 @@ fn words() -> Vec<OsString> {
     words.ok().flatten().unwrap_or_default()
 }
 
-fn run(cli: Cli) -> ExitCode {
+fn run(cli: Cli, checked: failure::Outcome<()>) -> ExitCode {
     let global = &cli.global;
     let name = cli.command.name();
     let config = match Config::load(global.config.as_deref()) {
@@ -134,7 +141,7 @@ fn run(cli: Cli) -> ExitCode {
         is_daemon: cli.command.is_daemon(),
     });
     let mut output = Output::new(name, global.json, global.quiet, color);
-    let outcome = descriptors::check_limit();
+    let outcome = descriptors::check_limit().and(checked);
     let outcome = outcome.and_then(|()| commands::run(&cli, &config, &mut output));
     ExitCode::from(output.close(outcome).code())
 }

@@ -25,6 +25,7 @@ use crate::attributes::Stamp;
 use crate::blocks_out::{Body, Cutter, Outgoing};
 use crate::changes::Comparison;
 use crate::destination::Destination;
+use crate::limits;
 use crate::progress::{MAX_SKIPPED_TOLD, Observer, Skipped};
 use crate::publish_error::{PublishError, Unreadable};
 use crate::statcache::CacheWriter;
@@ -75,6 +76,8 @@ pub(crate) struct Assembler<'a, D> {
 /// The directory that is being assembled.
 struct Open {
     path: Box<[u8]>,
+    /// Names in the path of what is in it.
+    names: usize,
     /// Its sub-directories that are not in the map yet.
     subdirectories: Peekable<std::vec::IntoIter<NameAndEntry>>,
     map: MapBuilder,
@@ -169,8 +172,13 @@ impl<'a, D: Destination> Assembler<'a, D> {
         let nodes = Nodes::default();
         let sink = nodes.clone();
         let sink = Box::new(move |_, node: &Bytes| sink.borrow_mut().push(node.clone()));
+        let names = 1 + path
+            .split(|b| *b == b'/')
+            .filter(|name| !name.is_empty())
+            .count();
         self.open = Some(Open {
             path,
+            names,
             subdirectories,
             map: map::Builder::new(self.cutter.hasher, map::Salt::default(), sink),
             nodes,
@@ -186,6 +194,9 @@ impl<'a, D: Destination> Assembler<'a, D> {
 
     fn entry(&mut self, done: Done) -> Result<(), PublishError> {
         let Done { name, what, stamp } = done;
+        if let Err(why) = self.check_path(&name) {
+            return self.leave_out(&self.path_of(&name), why);
+        }
         match what {
             What::Vanished => Ok(()),
             What::Unreadable(why) => self.leave_out(&self.path_of(&name), why),
@@ -251,8 +262,18 @@ impl<'a, D: Destination> Assembler<'a, D> {
         }
     }
 
+    fn check_path(&self, name: &[u8]) -> Result<(), Unreadable> {
+        match &self.open {
+            Some(open) => limits::check_path(open.path.len() + 1 + name.len(), open.names),
+            None => Ok(()),
+        }
+    }
+
     fn leave_out(&mut self, path: &[u8], why: Unreadable) -> Result<(), PublishError> {
         let path = trust::change::path(path);
+        if let Unreadable::OwnFile(what) = why {
+            return Err(PublishError::OwnFile { path, what });
+        }
         if !self.skip_unreadable {
             return Err(PublishError::Unreadable { path, why });
         }
@@ -269,6 +290,11 @@ impl<'a, D: Destination> Assembler<'a, D> {
     /// The entry of an inode in the open directory; a large one gets a block of its own.
     fn place(&mut self, name: &[u8], inode: &Inode) -> Result<Vec<u8>, PublishError> {
         let (value, block) = Entry::place(name, inode, self.cutter.hasher);
+        let block_bytes = block.as_ref().map(|(_, bytes)| bytes.as_ref());
+        limits::check_entry(&value, block_bytes).map_err(|why| PublishError::Unreadable {
+            path: trust::change::path(&self.path_of(name)),
+            why,
+        })?;
         if let Some((_, block)) = block {
             let (_, outgoing) = self.cutter.block::<InodeBlock>(&block)?;
             self.hold(vec![outgoing])?;

@@ -2,8 +2,8 @@
 //! published.
 //!
 //! By default: kind, permission bits, modification time and the `user.*` attributes. With `--owner` also
-//! numeric owner and group, POSIX ACLs and file capabilities, which grant rights to the numbers that they
-//! name. Never: change and access times, and attributes of other namespaces.
+//! numeric owner and group, and file capabilities. Never: change and access times, and attributes of other
+//! namespaces. Of an access control list, what it leaves of the mode ([`crate::access`]).
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -17,14 +17,12 @@ use trust::inode::{
     Owner, Xattrs,
 };
 
+use crate::access::{self, Access};
+use crate::limits;
 use crate::publish_error::Unreadable;
 
 /// Attributes that are published with owners only.
-pub(crate) const WITH_OWNER: [&[u8]; 3] = [
-    b"security.capability",
-    b"system.posix_acl_access",
-    b"system.posix_acl_default",
-];
+pub(crate) const WITH_OWNER: [&[u8]; 1] = [b"security.capability"];
 
 /// Name and value, sorted by name.
 pub type XattrList = Vec<(Bytes, Bytes)>;
@@ -59,12 +57,12 @@ pub(crate) fn file_type(stat: &Statx) -> FileType {
 }
 
 /// The inode of a file with this content; hard links and extended attributes come later.
-pub(crate) fn inode(stat: &Statx, with_owner: bool, content: Content) -> Inode {
+pub(crate) fn inode(stat: &Statx, access: Access, with_owner: bool, content: Content) -> Inode {
     let mtime = Mtime {
         seconds: stat.stx_mtime.tv_sec,
         nanos: stat.stx_mtime.tv_nsec,
     };
-    let mut inode = Inode::new(stat.stx_mode & 0o7777, mtime, content);
+    let mut inode = Inode::new(access.narrow(stat.stx_mode & 0o7777), mtime, content);
     if with_owner {
         inode.owner = Some(Owner {
             uid: stat.stx_uid,
@@ -95,21 +93,26 @@ pub struct XattrReader {
 }
 
 impl XattrReader {
-    /// The attributes of an open file that are to be published.
+    /// The attributes of an open file that are to be published, and what its access control list leaves of the mode.
     ///
     /// # Errors
     /// [`Unreadable`]: they cannot be read, are too many, or have a reserved name.
-    pub fn read(&mut self, fd: &OwnedFd, with_owner: bool) -> Result<XattrList, Unreadable> {
+    pub fn read(
+        &mut self,
+        fd: &OwnedFd,
+        with_owner: bool,
+    ) -> Result<(XattrList, Access), Unreadable> {
         self.names.clear();
         self.names.reserve(MAX_XATTR_VALUE_BYTES);
         match flistxattr(fd, spare_capacity(&mut self.names)) {
             Ok(_) => {}
-            Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+            Err(Errno::OPNOTSUPP) => return Ok((Vec::new(), Access::MODE)),
             Err(errno) => return Err(errno.into()),
         }
         let mut list = XattrList::new();
         let mut rest = self.names.as_slice();
         let mut total = 0;
+        let mut access = Access::MODE;
         while let Ok(name) = CStr::from_bytes_until_nul(rest) {
             rest = rest
                 .get(name.to_bytes_with_nul().len()..)
@@ -119,7 +122,11 @@ impl XattrReader {
                 let name = bytes.escape_ascii().to_string();
                 return Err(Unreadable::ReservedAttribute(name));
             }
-            if !(bytes.starts_with(b"user.") || (with_owner && WITH_OWNER.contains(&bytes))) {
+            let is_list = access::ATTRIBUTES.contains(&bytes);
+            if !(is_list
+                || bytes.starts_with(b"user.")
+                || (with_owner && WITH_OWNER.contains(&bytes)))
+            {
                 continue;
             }
             self.value.clear();
@@ -129,6 +136,10 @@ impl XattrReader {
                 // Removed since; the change time tells the caller whether that matters.
                 Err(Errno::NODATA) => continue,
                 Err(errno) => return Err(errno.into()),
+            }
+            if is_list {
+                access = access.and(Access::of_attribute(bytes, &self.value));
+                continue;
             }
             total += bytes.len() + self.value.len() + 8;
             if total > MAX_XATTR_LIST_BYTES {
@@ -140,6 +151,26 @@ impl XattrReader {
             ));
         }
         list.sort();
-        Ok(list)
+        limits::check_xattrs(&list)?;
+        Ok((list, access))
     }
+}
+
+/// What the access control list of a file that is not opened, a pipe or a device, leaves of its mode.
+pub(crate) fn access_at(directory: &OwnedFd, name: &CStr) -> Result<Access, Unreadable> {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+    let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+    path.extend_from_slice(name.to_bytes());
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&path));
+    let mut access = Access::MODE;
+    for attribute in access::ATTRIBUTES {
+        let mut value = Vec::with_capacity(MAX_XATTR_VALUE_BYTES);
+        match rustix::fs::lgetxattr(path, *attribute, spare_capacity(&mut value)) {
+            Ok(_) => access = access.and(Access::of_attribute(attribute, &value)),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(access)
 }

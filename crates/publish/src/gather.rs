@@ -15,12 +15,13 @@ use rustix::io::Errno;
 use trust::inode::{Content, Inode, link_group};
 use trust::root::Totals;
 
+use crate::access::Access;
 use crate::attributes::{self, Stamp, XattrReader};
 use crate::blocks_out::Cutter;
 use crate::chunk::{Chunker, Piece};
 use crate::progress::Observer;
 use crate::publish_error::{PublishError, Unreadable};
-use crate::reading::{self, ATTEMPTS, gone};
+use crate::reading::{self, ATTEMPTS, Publishing, gone};
 use crate::statcache::CacheReader;
 use crate::walk::{Listed, Visitor, open_at, stat_at, stat_open};
 use crate::work::{
@@ -33,7 +34,7 @@ const READ_BYTES: usize = 1 << 20;
 /// Gathers; see the module.
 pub(crate) struct Gatherer<'a> {
     pub cutter: Cutter<'a>,
-    pub with_owner: bool,
+    pub publishing: Publishing,
     pub jobs: Sender<Job>,
     pub events: Sender<Event>,
     pub cancel: &'a AtomicBool,
@@ -185,7 +186,14 @@ impl Gatherer<'_> {
             }
         };
         self.observer.found(1, 0);
-        let mut inode = attributes::inode(stat, self.with_owner, content);
+        let access = match kind {
+            FileType::Symlink => Access::MODE,
+            _ => match attributes::access_at(directory.fd, name) {
+                Ok(access) => access,
+                Err(why) => return self.ready(directory.fd, unreadable(name, why)),
+            },
+        };
+        let mut inode = attributes::inode(stat, access, self.publishing.owner, content);
         reading::name_link(&mut inode, link.as_ref());
         let what = file(inode, link);
         self.ready(directory.fd, done(name, what, Some(Stamp::of(stat))))
@@ -323,12 +331,17 @@ impl Gatherer<'_> {
             map: None,
             opaque: false,
         };
-        let mut inode = attributes::inode(directory.stat, self.with_owner, empty);
-        match self.state.xattrs.read(directory.fd, self.with_owner) {
-            Ok(list) => {
+        let publishing = self.publishing;
+        let mut inode = attributes::inode(directory.stat, Access::MODE, publishing.owner, empty);
+        match self.state.xattrs.read(directory.fd, publishing.owner) {
+            Ok((list, access)) => {
+                inode.mode = access.narrow(inode.mode);
                 inode.xattrs = reading::store_xattrs(&mut self.cutter, list, &mut blocks)?;
             }
-            Err(why) => self.unreadable(directory.path, why)?,
+            Err(why) => {
+                inode.mode = Access::OWNER.narrow(inode.mode);
+                self.unreadable(directory.path, why)?;
+            }
         }
         let inode = Box::new(inode);
         self.send(Event::Close { inode, blocks })
@@ -374,7 +387,7 @@ impl Gatherer<'_> {
         if link.is_some_and(|link| link.file != Stamp::of(&before).file) {
             return Err(Unreadable::Replaced.into());
         }
-        let list = self.state.xattrs.read(&fd, self.with_owner)?;
+        let (list, access) = self.state.xattrs.read(&fd, self.publishing.owner)?;
         let complete = self.parts(&fd, before.stx_size)?;
         let after = stat_open(&fd)?;
         // A file system that tells a wrong size does not change the times.
@@ -383,7 +396,7 @@ impl Gatherer<'_> {
         }
         let mut blocks = Vec::new();
         let no_content = Content::Regular(trust::inode::FileContent::Empty);
-        let mut inode = attributes::inode(&after, self.with_owner, no_content);
+        let mut inode = attributes::inode(&after, access, self.publishing.owner, no_content);
         inode.xattrs = reading::store_xattrs(&mut self.cutter, list, &mut blocks)?;
         reading::name_link(&mut inode, link.as_ref());
         let inode = Box::new(inode);
@@ -430,6 +443,9 @@ impl Gatherer<'_> {
                 let read = reading::read_full(fd, target)?;
                 if read == 0 {
                     return Ok(false);
+                }
+                if at == 0 {
+                    self.publishing.check(buffer)?;
                 }
                 chunker.push(buffer.get(..read).unwrap_or_default(), &mut emit)?;
                 at += read as u64;

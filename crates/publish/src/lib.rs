@@ -13,6 +13,7 @@
 //! | `gather`, `walk`, [`exclude`] | the tree in its one order |
 //! | `reading`, [`attributes`] | a file as it was at one moment |
 //! | [`chunk`], `blocks_out` | where content is cut; from plaintext to blocks |
+//! | [`access`], `limits` | what of an access control list is left; what no reader takes |
 //! | `tar` | the same from an archive |
 //! | `assemble` | directories from the bottom up |
 //! | `statcache` | files that need not be read again |
@@ -28,6 +29,7 @@
 //! | `confirming`, [`stamping`] | timestamps; those by keys on other machines |
 //! | `showing`, [`cosigning`] | a head on its way into a repository; cosignatures of witnesses |
 
+pub mod access;
 mod assemble;
 pub mod attributes;
 mod beginning;
@@ -41,6 +43,7 @@ mod destination;
 pub mod exclude;
 mod gather;
 pub mod installing;
+mod limits;
 mod memory;
 mod new_volume;
 mod options;

@@ -24,6 +24,8 @@ pub struct PublishOptions {
     pub skip_unreadable: bool,
     /// Whether owner, group, ACLs and capabilities are published.
     pub with_owner: bool,
+    /// Whether key files and other files of bulla's own are published; otherwise they are an error.
+    pub publish_keys: bool,
     /// Directory of the stat cache; without it, every file is read.
     pub cache_dir: Option<PathBuf>,
     /// Read every file, whatever the stat cache says.
@@ -65,6 +67,7 @@ impl Default for PublishOptions {
             one_file_system: false,
             skip_unreadable: false,
             with_owner: false,
+            publish_keys: false,
             cache_dir: None,
             state_dir: None,
             accept_skipped_versions: false,

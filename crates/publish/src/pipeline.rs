@@ -31,7 +31,7 @@ use crate::memory::Memory;
 use crate::new_volume::NewVolume;
 use crate::progress::{Observer, Published, Silent};
 use crate::publish_error::PublishError;
-use crate::reading;
+use crate::reading::{self, Publishing};
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
 use crate::succession::{Signing, Succession, check_validity, only_installed};
 use crate::tar;
@@ -203,6 +203,7 @@ fn write(
         volume: *succession.volume.as_bytes(),
         root: *tree.root.as_bytes(),
         with_owner: options.with_owner,
+        publish_keys: options.publish_keys,
     };
     let (published, request) = conclude(writing, succession, tree, by, repository, options)?;
     if let Some((path, cache)) = cache {
@@ -381,6 +382,13 @@ fn open_directory(path: &Path) -> Result<OwnedFd, PublishError> {
     })
 }
 
+fn publishing(options: &PublishOptions) -> Publishing {
+    Publishing {
+        owner: options.with_owner,
+        keys: options.publish_keys,
+    }
+}
+
 fn cache_file(input: Input<'_>, repository: &Path, options: &PublishOptions) -> Option<PathBuf> {
     let directory = options.cache_dir.as_ref()?;
     match input {
@@ -436,6 +444,7 @@ impl Publication<'_> {
             root: (self.succession.previous.as_ref())
                 .map_or([0; 32], |record| *record.root.as_bytes()),
             with_owner: self.options.with_owner,
+            publish_keys: self.options.publish_keys,
         };
         let usable = self.cache.as_ref().filter(|_| !self.options.paranoid);
         let old = usable.and_then(|path| CacheReader::open(path, &binding));
@@ -470,7 +479,7 @@ impl Publication<'_> {
         let cutter = || Cutter::new(hasher, self.repository.as_ref(), &seen);
         let unpacking = tar::Unpacking {
             exclude: &options.exclude,
-            with_owner: options.with_owner,
+            publishing: publishing(options),
             cancel: &options.cancel,
             observer,
             spool_dir: spool_dir(options),
@@ -518,12 +527,12 @@ impl Publication<'_> {
         std::thread::scope(|scope| {
             for _ in 0..readers {
                 let (to_do, cutter) = (to_do.clone(), cutter());
-                scope.spawn(move || reading::work(&to_do, cutter, options.with_owner));
+                scope.spawn(move || reading::work(&to_do, cutter, publishing(options)));
             }
             drop(to_do);
             let gatherer = Gatherer {
                 cutter: cutter(),
-                with_owner: options.with_owner,
+                publishing: publishing(options),
                 jobs,
                 events,
                 cancel: &options.cancel,
@@ -553,6 +562,9 @@ impl Publication<'_> {
             exclude: &self.options.exclude,
             one_file_system: self.options.one_file_system,
             forbidden: self.forbidden,
+            state: (self.options.state_dir.as_deref())
+                .filter(|_| !self.options.publish_keys)
+                .and_then(identity),
         };
         let walked = match self.top {
             Some(top) => walk::walk(top, &scope, &mut gatherer),

@@ -50,6 +50,14 @@ pub enum PublishError {
         /// Relative to the published directory.
         path: PathBuf,
     },
+    /// A key file, or another file of bulla's own, lies in the tree.
+    #[error("{} is {what}", path.display())]
+    OwnFile {
+        /// Relative to the published directory.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// A pattern of `--exclude` is malformed.
     #[error("the pattern {pattern:?} is malformed: {why}")]
     BadPattern {
@@ -483,9 +491,21 @@ pub enum Unreadable {
     /// An attribute that only a mount may show.
     #[error("it has the attribute {0:?}; names that begin with user.bulla. are reserved")]
     ReservedAttribute(String),
+    /// A key file, or another file of bulla's own ([`state::own_files`]).
+    #[error("it is {0}")]
+    OwnFile(&'static str),
     /// More attributes than the format holds.
     #[error("its extended attributes are over 1 MiB")]
     TooManyAttributes,
+    /// More names in its path than a reader looks up.
+    #[error("its path has more than 256 names, and no reader looks up more")]
+    TooDeep,
+    /// A path that Linux would not take.
+    #[error("its path is longer than 4,095 bytes, and no reader could open it")]
+    LongPath,
+    /// Names of attributes that Linux would not list.
+    #[error("the names of its extended attributes are over 63 KiB, and no reader could list them")]
+    LongAttributeNames,
     /// It breaks a rule of the format.
     #[error("{0}")]
     Refused(#[from] Reject),

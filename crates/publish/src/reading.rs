@@ -11,6 +11,7 @@ use rustix::fs::{FileType, OFlags, Statx};
 use rustix::io::Errno;
 use trust::inode::{Content, FileContent, Inode, MAX_INLINE_BYTES, Xattrs};
 
+use crate::access::Access;
 use crate::attributes::{self, Stamp, XattrReader};
 use crate::blocks_out::{Cutter, Outgoing};
 use crate::publish_error::{PublishError, Unreadable};
@@ -26,10 +27,10 @@ const MAX_WHOLE_BYTES: u64 = 8 * WHOLE_FILE_BYTES;
 const TICK: Duration = Duration::from_millis(20);
 
 /// Works off jobs until there are no more.
-pub(crate) fn work(jobs: &Receiver<Job>, cutter: Cutter<'_>, with_owner: bool) {
+pub(crate) fn work(jobs: &Receiver<Job>, cutter: Cutter<'_>, publishing: Publishing) {
     let mut reader = Reader {
         cutter,
-        with_owner,
+        publishing,
         xattrs: XattrReader::default(),
         buffer: Vec::new(),
     };
@@ -64,9 +65,28 @@ fn part(cutter: &mut Cutter<'_>, bytes: &[u8], chunks: &[u32]) -> Result<Part, P
     Ok(part)
 }
 
+/// What of a file is published besides its content.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Publishing {
+    /// Owner, group, and attributes that go with them.
+    pub owner: bool,
+    /// Key files, and other files of bulla's own.
+    pub keys: bool,
+}
+
+impl Publishing {
+    /// Refuses a file of bulla's own, by its first bytes.
+    pub(crate) fn check(self, start: &[u8]) -> Result<(), Unreadable> {
+        match state::own_files::what(start).filter(|_| !self.keys) {
+            Some(what) => Err(Unreadable::OwnFile(what)),
+            None => Ok(()),
+        }
+    }
+}
+
 struct Reader<'a> {
     cutter: Cutter<'a>,
-    with_owner: bool,
+    publishing: Publishing,
     xattrs: XattrReader,
     buffer: Vec<u8>,
 }
@@ -87,11 +107,11 @@ impl Reader<'_> {
     fn file(&mut self, directory: &OwnedFd, file: ToRead) -> Result<Done, PublishError> {
         let mut stamp = None;
         let what = match self.read(directory, &file) {
-            Ok((stat, len, list)) => {
+            Ok((stat, len, (list, access))) => {
                 stamp = Some(Stamp::of(&stat));
                 let mut blocks = Vec::new();
                 let content = self.content(len, &mut blocks)?;
-                let mut inode = attributes::inode(&stat, self.with_owner, content);
+                let mut inode = attributes::inode(&stat, access, self.publishing.owner, content);
                 inode.xattrs = store_xattrs(&mut self.cutter, list, &mut blocks)?;
                 name_link(&mut inode, file.link.as_ref());
                 What::File {
@@ -115,7 +135,7 @@ impl Reader<'_> {
         &mut self,
         directory: &OwnedFd,
         file: &ToRead,
-    ) -> Result<(Statx, usize, attributes::XattrList), Unreadable> {
+    ) -> Result<(Statx, usize, (attributes::XattrList, Access)), Unreadable> {
         for _ in 0..ATTEMPTS {
             let fd = open_at(directory, &file.name, OFlags::empty())?;
             let before = begin(&fd)?;
@@ -135,9 +155,11 @@ impl Reader<'_> {
             // One byte more than expected, to reach the end of the file.
             let target = self.buffer.get_mut(..=len).unwrap_or_default();
             let read = read_full(&fd, target)?;
-            let xattrs = self.xattrs.read(&fd, self.with_owner)?;
+            let xattrs = self.xattrs.read(&fd, self.publishing.owner)?;
             let after = stat_open(&fd)?;
             if read == len && unchanged(&before, &after) {
+                let start = self.buffer.get(..len).unwrap_or_default();
+                self.publishing.check(start)?;
                 return Ok((after, len, xattrs));
             }
         }

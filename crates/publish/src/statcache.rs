@@ -27,7 +27,7 @@ use trust::{Hasher, Kind, Reject};
 
 use crate::attributes::Stamp;
 
-const MAGIC: &[u8; 16] = b"bulla stat 0\n\0\0\0";
+const MAGIC: &[u8; 16] = b"bulla stat 1\n\0\0\0";
 const HEADER_BYTES: usize = 16 + 3 * 32 + 1 + CHECK_BYTES;
 const CHECK_BYTES: usize = 16;
 /// A frame is written out when it is this long, bytes.
@@ -50,6 +50,8 @@ pub(crate) struct Binding {
     pub root: [u8; 32],
     /// Whether inodes hold owners.
     pub with_owner: bool,
+    /// Whether files of bulla's own are published.
+    pub publish_keys: bool,
 }
 
 /// The cached entry of a file.
@@ -309,7 +311,7 @@ fn encode_header(nonce: &[u8; 32], binding: &Binding) -> [u8; HEADER_BYTES] {
     let mut e = Encoder::new();
     e.raw(MAGIC).raw(nonce);
     e.raw(&binding.volume).raw(&binding.root);
-    e.u8(binding.with_owner.into());
+    e.u8(u8::from(binding.with_owner) | u8::from(binding.publish_keys) << 1);
     let mut bytes = e.finish();
     bytes.extend(check_of(&Hasher::new(nonce), &bytes));
     bytes.try_into().unwrap_or([0; HEADER_BYTES])
@@ -347,6 +349,7 @@ mod tests {
         volume: [1; 32],
         root: [2; 32],
         with_owner: false,
+        publish_keys: false,
     };
 
     fn stamp(n: u64) -> Stamp {

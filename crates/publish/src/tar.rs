@@ -28,13 +28,15 @@ use trust::inode::{
     Owner, Xattrs, check_name,
 };
 
+use crate::access;
 use crate::attributes::{WITH_OWNER, XattrList};
 use crate::blocks_out::{Cutter, Outgoing};
 use crate::chunk::{Chunker, Piece};
 use crate::destination::Destination;
+use crate::limits;
 use crate::progress::Observer;
-use crate::publish_error::PublishError;
-use crate::reading;
+use crate::publish_error::{PublishError, Unreadable};
+use crate::reading::{self, Publishing};
 use crate::work::WHOLE_FILE_BYTES;
 use sort::{Merge, Place, Row, Sorter, Spool, Spooled};
 use stream::{Archive, Kind, Member, Stretch};
@@ -42,11 +44,20 @@ use stream::{Archive, Kind, Member, Stretch};
 /// Which parts of an archive are published, and how.
 pub(crate) struct Unpacking<'a> {
     pub exclude: &'a crate::exclude::Exclude,
-    pub with_owner: bool,
+    pub publishing: Publishing,
     pub cancel: &'a AtomicBool,
     pub observer: &'a dyn Observer,
     /// Directory for the temporary files of the sort.
     pub spool_dir: PathBuf,
+}
+
+impl Unpacking<'_> {
+    /// Refuses a file of bulla's own, by its first bytes; [`named`] adds its name.
+    fn check(&self, start: &[u8]) -> Result<(), PublishError> {
+        self.publishing
+            .check(start)
+            .map_err(|why| unreadable(b"", why))
+    }
 }
 
 /// Reads an archive to its end: content into `destination`, the rest into a sorted spool.
@@ -110,6 +121,15 @@ fn refused(path: &[u8], why: &'static str) -> PublishError {
     }
 }
 
+/// A member that cannot be published.
+fn unreadable(path: &[u8], why: Unreadable) -> PublishError {
+    let path = trust::change::path(path);
+    match why {
+        Unreadable::OwnFile(what) => PublishError::OwnFile { path, what },
+        why => PublishError::Unreadable { path, why },
+    }
+}
+
 /// The names of a path; refuses a path that leads out of the tree.
 fn components(path: &[u8]) -> Result<Vec<&[u8]>, PublishError> {
     if path.starts_with(b"/") {
@@ -129,6 +149,9 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>, PublishError> {
             }
         }
     }
+    let bytes = names.iter().map(|name| name.len() + 1).sum::<usize>();
+    limits::check_path(bytes.saturating_sub(1), names.len())
+        .map_err(|why| unreadable(path, why))?;
     Ok(names)
 }
 
@@ -236,9 +259,11 @@ impl<D: Destination> Taking<'_, D> {
             Kind::BlockDevice { major, minor } => Content::BlockDevice { major, minor },
             Kind::HardLink(_) => return Err(PublishError::WorkerDied),
         };
-        let mut inode = Inode::new(member.mode, member.mtime, content);
-        if self.unpacking.with_owner {
-            let narrow = |n: i64| u32::try_from(n).ok();
+        let mode = access::of_member(&member.lists).narrow(member.mode);
+        let mut inode = Inode::new(mode, member.mtime, content);
+        if self.unpacking.publishing.owner {
+            // The last number means nobody.
+            let narrow = |n: i64| u32::try_from(n).ok().filter(|n| *n < u32::MAX);
             let owner = narrow(member.uid).zip(narrow(member.gid));
             let (uid, gid) = owner.ok_or_else(|| refused(b"", "an owner over 32 bits"))?;
             inode.owner = Some(Owner { uid, gid });
@@ -256,7 +281,10 @@ impl<D: Destination> Taking<'_, D> {
                 let why = "an attribute whose name is reserved (user.bulla.)";
                 return Err(refused(b"", why));
             }
-            let with_owner = self.unpacking.with_owner;
+            let with_owner = self.unpacking.publishing.owner;
+            if *name == b"user."[..] {
+                return Err(refused(b"", "an attribute without a name"));
+            }
             if !(name.starts_with(b"user.") || (with_owner && WITH_OWNER.contains(&&*name))) {
                 continue;
             }
@@ -269,6 +297,7 @@ impl<D: Destination> Taking<'_, D> {
             list.push((name, value));
         }
         list.sort();
+        limits::check_xattrs(&list).map_err(|why| unreadable(b"", why))?;
         let mut blocks = Vec::new();
         let xattrs = reading::store_xattrs(&mut self.cutter, list, &mut blocks)?;
         blocks.into_iter().try_for_each(|block| self.store(block))?;
@@ -297,6 +326,7 @@ impl<D: Destination> Taking<'_, D> {
             }
             Ok(())
         })?;
+        self.unpacking.check(&bytes)?;
         Ok(Content::Regular(if bytes.is_empty() {
             FileContent::Empty
         } else if bytes.len() <= MAX_INLINE_BYTES {
@@ -311,7 +341,8 @@ impl<D: Destination> Taking<'_, D> {
 
     /// A long file, chunk by chunk.
     fn long<R: Read>(&mut self, archive: &mut Archive<R>) -> Result<Content, PublishError> {
-        let cancel = self.unpacking.cancel;
+        let unpacking = self.unpacking;
+        let mut is_start = true;
         let mut chunker = Chunker::new();
         let nodes = std::cell::RefCell::new(Vec::new());
         let sink = |_, node: &Bytes| nodes.borrow_mut().push(node.clone());
@@ -334,11 +365,17 @@ impl<D: Destination> Taking<'_, D> {
             Ok(())
         };
         archive.content(|stretch| {
-            if cancel.load(Ordering::Relaxed) {
+            if unpacking.cancel.load(Ordering::Relaxed) {
                 return Err(PublishError::Interrupted);
             }
+            let begins = std::mem::take(&mut is_start);
             match stretch {
-                Stretch::Bytes(bytes) => chunker.push(bytes, &mut emit),
+                Stretch::Bytes(bytes) => {
+                    if begins {
+                        unpacking.check(bytes)?;
+                    }
+                    chunker.push(bytes, &mut emit)
+                }
                 Stretch::Zeros(zeros) => {
                     chunker.push_zeros(zeros);
                     Ok(())
@@ -371,6 +408,13 @@ fn content_bytes(inode: &Inode) -> u64 {
 fn named(error: PublishError, path: &[u8]) -> PublishError {
     match error {
         PublishError::Archive { path: none, why } if none == Path::new(".") => refused(path, why),
+        PublishError::Tree(why) => unreadable(path, why.into()),
+        PublishError::OwnFile { path: none, what } if none == Path::new(".") => {
+            unreadable(path, Unreadable::OwnFile(what))
+        }
+        PublishError::Unreadable { path: none, why } if none == Path::new(".") => {
+            unreadable(path, why)
+        }
         other => other,
     }
 }

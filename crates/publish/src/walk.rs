@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Statx, StatxFlags};
 use rustix::io::Errno;
 
 use crate::exclude::Exclude;
+use crate::limits;
 use crate::publish_error::{PublishError, Unreadable};
 
 /// Directories on the way down that are kept open; farther ancestors are opened again through `..`.
@@ -53,6 +54,8 @@ pub(crate) struct Scope<'a> {
     pub one_file_system: bool,
     /// A directory that must not be met: the repository itself.
     pub forbidden: Option<(u64, u64)>,
+    /// Another one: what this machine remembers of its volumes.
+    pub state: Option<(u64, u64)>,
 }
 
 /// Names in one allocation, each followed by NUL.
@@ -187,6 +190,11 @@ impl Walk<'_> {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(name.to_bytes());
+        if let Err(why) = limits::check_path(self.path.len(), self.stack.len()) {
+            visitor.unreadable(&self.path, why)?;
+            self.path.truncate(above);
+            return Ok(());
+        }
         let Some(parent) = self.stack.last().and_then(|level| level.fd.clone()) else {
             return Err(PublishError::WorkerDied);
         };
@@ -214,12 +222,18 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Refuses to publish the repository into itself.
+    /// Refuses to publish the repository into itself, and what this machine remembers.
     fn check_allowed(&self) -> Result<(), PublishError> {
         let here = self.stack.last().map(|l| (device(&l.stat), l.stat.stx_ino));
         if here.is_some() && here == self.scope.forbidden {
             return Err(PublishError::RepositoryInside {
                 path: trust::change::path(&self.path),
+            });
+        }
+        if here.is_some() && here == self.scope.state {
+            return Err(PublishError::OwnFile {
+                path: trust::change::path(&self.path),
+                what: "the directory of bulla's own state",
             });
         }
         Ok(())
@@ -349,6 +363,7 @@ mod tests {
             exclude: &exclude,
             one_file_system: true,
             forbidden: None,
+            state: None,
         };
         let mut told = Told(Vec::new());
         let top = std::fs::File::open(dir).unwrap();

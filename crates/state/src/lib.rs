@@ -8,6 +8,7 @@
 //! | [`journal`] | an append-only file whose records are fsynced at most a second later |
 //! | [`witness`] | what a witness of logs has cosigned, and evidence of what it refused |
 //! | [`keyfile`] | a secret key on disk, plain or under a passphrase |
+//! | [`own_files`] | files of bulla's own, by their first bytes |
 //! | [`elsewhere`] | keys that a program or an ssh-agent signs with |
 //! | [`slots`] | key slots of a protected device: ways to open its key |
 //! | `stretch` | a passphrase becomes a key: Argon2id within bounds |
@@ -29,6 +30,7 @@ mod evidence;
 pub mod journal;
 pub mod keyfile;
 mod lock;
+pub mod own_files;
 pub mod private;
 pub mod signing_state;
 pub mod slots;

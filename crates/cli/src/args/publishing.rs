@@ -155,9 +155,13 @@ pub struct Publish {
     /// Leave out what cannot be read, report it, and end with exit code 3
     #[arg(long)]
     pub skip_unreadable: bool,
-    /// Include owner, group, access control lists and capabilities
+    /// Include owner, group and capabilities. Access control lists are never published: with or without this flag, the
+    /// mode is narrowed to what they leave to group and others
     #[arg(long)]
     pub owner: bool,
+    /// Publish key files and other files of bulla's own too, which every reader then has
+    #[arg(long)]
+    pub publish_keys: bool,
     /// Read every file, even if its size and times are unchanged
     #[arg(long)]
     pub paranoid: bool,

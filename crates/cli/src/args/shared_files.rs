@@ -18,6 +18,9 @@ pub struct Put {
     /// Also put directories, with all that is in them
     #[arg(short, long)]
     pub recursive: bool,
+    /// Put key files and other files of bulla's own too, which every member then has
+    #[arg(long)]
+    pub publish_keys: bool,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,

@@ -108,6 +108,7 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
         one_file_system: args.one_file_system,
         skip_unreadable: args.skip_unreadable,
         with_owner: args.owner,
+        publish_keys: args.publish_keys,
         dry_run: args.dry_run,
         accept_clock: args.accept_clock,
         paranoid: args.paranoid,

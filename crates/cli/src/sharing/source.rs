@@ -104,3 +104,38 @@ impl Source for Sparse {
         Ok(Piece::End)
     }
 }
+
+/// Content whose first piece was looked at.
+#[derive(Debug)]
+pub struct Begun<S> {
+    first: Option<Piece>,
+    start: Vec<u8>,
+    from: S,
+}
+
+impl<S: Source> Begun<S> {
+    /// Reads the first piece.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn of(mut from: S) -> io::Result<Begun<S>> {
+        let mut start = Vec::new();
+        let first = Some(from.next(&mut start)?);
+        Ok(Begun { first, start, from })
+    }
+
+    /// The bytes with which the content begins. Empty for a hole.
+    pub fn start(&self) -> &[u8] {
+        &self.start
+    }
+}
+
+impl<S: Source> Source for Begun<S> {
+    fn next(&mut self, buffer: &mut Vec<u8>) -> io::Result<Piece> {
+        let Some(first) = self.first.take() else {
+            return self.from.next(buffer);
+        };
+        *buffer = std::mem::take(&mut self.start);
+        Ok(first)
+    }
+}

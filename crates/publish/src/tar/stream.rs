@@ -11,6 +11,7 @@ use bytes::Bytes;
 use trust::inode::Mtime;
 
 use super::header::{BLOCK, Header, decimal, number, text, time};
+use crate::access;
 use crate::publish_error::PublishError;
 
 /// Longest pax header or long name, bytes: 1 MiB of attributes, and room.
@@ -51,6 +52,8 @@ pub(crate) struct Member {
     pub mtime: Mtime,
     /// In the order of the archive.
     pub xattrs: Vec<(Bytes, Bytes)>,
+    /// Access control lists, as the archive has them ([`access::is_list`]).
+    pub lists: Vec<(Bytes, Bytes)>,
     /// Length of the content, holes included, bytes.
     pub size: u64,
 }
@@ -71,6 +74,7 @@ struct Pax {
     gid: Option<i64>,
     mtime: Option<Mtime>,
     xattrs: Vec<(Bytes, Bytes)>,
+    lists: Vec<(Bytes, Bytes)>,
     sparse_major: Option<u64>,
     sparse_name: Option<Vec<u8>>,
     sparse_size: Option<u64>,
@@ -158,10 +162,14 @@ impl<R: Read> Archive<R> {
         self.name.clone_from(&path);
         let link = pax.link.unwrap_or_else(|| header.link());
         let device = |archive: &Self| -> Result<(u32, u32), PublishError> {
-            let narrow = |n: i64| u32::try_from(n).map_err(|_| archive.bad("a device number"));
+            // Linux has 12 and 20 bits.
+            let narrow = |n: i64, limit: u32| {
+                let number = u32::try_from(n).ok().filter(|n| *n < limit);
+                number.ok_or_else(|| archive.bad("a device number that Linux does not have"))
+            };
             Ok((
-                narrow(archive.signed(header.major())?)?,
-                narrow(archive.signed(header.minor())?)?,
+                narrow(archive.signed(header.major())?, 1 << 12)?,
+                narrow(archive.signed(header.minor())?, 1 << 20)?,
             ))
         };
         let kind = match kind {
@@ -214,6 +222,7 @@ impl<R: Read> Archive<R> {
             gid: pax.gid.map_or_else(|| self.signed(header.gid()), Ok)?,
             mtime,
             xattrs: pax.xattrs,
+            lists: pax.lists,
             size: self.size,
         })
     }
@@ -349,6 +358,10 @@ impl<R: Read> Archive<R> {
             b"GNU.sparse.name" => pax.sparse_name = Some(value.to_vec()),
             b"GNU.sparse.realsize" => pax.sparse_size = Some(number()?),
             b"GNU.sparse.map" | b"GNU.sparse.numblocks" => pax.sparse_other = true,
+            key if access::is_list(key) => {
+                let list = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+                pax.lists.push(list);
+            }
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                     pax.xattrs

@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
+mod access;
 mod clocks;
 mod equivocation;
 mod golden;
 mod incremental;
 mod killed;
+mod limits;
+mod own_files;
 mod place;
 mod renewal;
 mod restored;

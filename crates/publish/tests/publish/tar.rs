@@ -142,7 +142,7 @@ fn older_formats_lose_only_what_they_cannot_express() {
 }
 
 /// A header of the ustar form.
-fn header(name: &[u8], kind: u8, size: u64, link: &[u8]) -> Vec<u8> {
+pub fn header(name: &[u8], kind: u8, size: u64, link: &[u8]) -> Vec<u8> {
     let mut block = vec![0; 512];
     block[..name.len()].copy_from_slice(name);
     block[100..107].copy_from_slice(b"0000644");
@@ -157,7 +157,7 @@ fn header(name: &[u8], kind: u8, size: u64, link: &[u8]) -> Vec<u8> {
     block
 }
 
-fn seal(block: &mut [u8]) {
+pub fn seal(block: &mut [u8]) {
     block[148..156].fill(b' ');
     let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();
     block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
@@ -168,18 +168,18 @@ fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn file(name: &str, content: &[u8]) -> Vec<u8> {
+pub fn file(name: &str, content: &[u8]) -> Vec<u8> {
     let head = header(name.as_bytes(), b'0', content.len() as u64, b"");
     [head, padded(content.to_vec())].concat()
 }
 
-fn pax(records: &[u8]) -> Vec<u8> {
+pub fn pax(records: &[u8]) -> Vec<u8> {
     let head = header(b"pax", b'x', records.len() as u64, b"");
     [head, padded(records.to_vec())].concat()
 }
 
 /// A pax record.
-fn record(text: &str) -> Vec<u8> {
+pub fn record(text: &str) -> Vec<u8> {
     let mut len = text.len() + 3;
     while len != text.len() + 2 + len.to_string().len() {
         len += 1;
@@ -187,7 +187,7 @@ fn record(text: &str) -> Vec<u8> {
     format!("{len} {text}\n").into_bytes()
 }
 
-fn whole(members: &[Vec<u8>]) -> Vec<u8> {
+pub fn whole(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 1024]].concat()
 }
 

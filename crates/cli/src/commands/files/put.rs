@@ -16,16 +16,18 @@ use std::path::{Path, PathBuf};
 use ::share::files::{Call, Over, Place, Which};
 use ::share::home::Home;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use publish::access::Access;
 use publish::attributes::XattrReader;
 use publish::publish_error::PublishError;
 use serde_json::{Map, json};
+use state::own_files;
 use trust::inode::{
     Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Xattrs,
     encode_xattrs,
 };
 use trust::shared::principal::{FileId, Name};
 
-use super::local::{Directory, Entry, Found, Linked};
+use super::local::{Attributes, Directory, Entry, Found, Linked};
 use super::names::{directory, ensure};
 use super::words::Words;
 use crate::args::Put;
@@ -36,7 +38,7 @@ use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::sharing::places::Address;
 use crate::sharing::session::{Shared, defect, now};
-use crate::sharing::source::{Source, Sparse, Stream};
+use crate::sharing::source::{Begun, Source, Sparse, Stream};
 use crate::{sharing, text};
 
 /// Files of a directory tree that are put at a time. Each takes some MiB of memory.
@@ -57,6 +59,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
     let putting = Putting {
         shared: &shared,
         is_recursive: args.recursive,
+        publish_keys: args.publish_keys,
         bar: Progress::start(output, "putting"),
         output: RefCell::new(output),
         totals: RefCell::default(),
@@ -104,6 +107,8 @@ struct Totals {
 struct Putting<'a, 'o> {
     shared: &'a Shared,
     is_recursive: bool,
+    /// Whether files of bulla's own are put too.
+    publish_keys: bool,
     bar: Progress,
     output: RefCell<&'o mut Output>,
     totals: RefCell<Totals>,
@@ -281,9 +286,10 @@ impl Putting<'_, '_> {
     /// The directory of the volume for a directory of this machine. A link that a member left in its place is refused.
     async fn directory(&self, from: &Directory, to: &Address) -> Outcome<FileId> {
         let there = self.shared.look(&to.name, false).await?;
-        let mut inode = directory(from.attributes.mode);
+        let (xattrs, access) = self.xattrs(from.path(), from.fd()).await?;
+        let mut inode = directory(access.narrow(from.attributes.mode));
         inode.mtime = from.attributes.mtime;
-        inode.xattrs = self.xattrs(from.path(), from.fd()).await?;
+        inode.xattrs = xattrs;
         let (id, _) = ensure(self.shared, to, there, inode, None).await?;
         self.totals.borrow_mut().directories += 1;
         Ok(id)
@@ -308,7 +314,9 @@ impl Putting<'_, '_> {
         }
         let (content, xattrs, attributes) = match found {
             Found::File(opened, attributes) => {
-                let xattrs = self.xattrs(path, &opened).await?;
+                let (xattrs, access) = self.xattrs(path, &opened).await?;
+                let mode = access.narrow(attributes.mode);
+                let attributes = Attributes { mode, ..attributes };
                 let from = Sparse::of(File::from(opened));
                 let content = self.content(path, from).await?;
                 (Content::Regular(content), xattrs, attributes)
@@ -337,25 +345,25 @@ impl Putting<'_, '_> {
     }
 
     /// The extended attributes of a file; a long list is stored.
-    async fn xattrs(&self, path: &Path, file: &OwnedFd) -> Outcome<Xattrs> {
+    async fn xattrs(&self, path: &Path, file: &OwnedFd) -> Outcome<(Xattrs, Access)> {
         let list = XattrReader::default().read(file, false);
-        let list = list.map_err(|why| PublishError::Unreadable {
+        let (list, access) = list.map_err(|why| PublishError::Unreadable {
             path: path.to_owned(),
             why,
         })?;
         if list.is_empty() {
-            return Ok(Xattrs::None);
+            return Ok((Xattrs::None, access));
         }
         let encoded = encode_xattrs(&list);
         if encoded.len() <= MAX_INLINE_XATTR_BYTES {
-            return Ok(Xattrs::Inline(list));
+            return Ok((Xattrs::Inline(list), access));
         }
         let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
         let mut upload = sharing::upload::Upload::new(hasher, &sink);
         let stored = upload.content(Stream(&*encoded), |e| unreadable(path, e), |_| {});
         match stored.await? {
-            FileContent::Array(root) => Ok(Xattrs::Stored(root)),
+            FileContent::Array(root) => Ok((Xattrs::Stored(root), access)),
             // Content that is longer than an inode holds is an array.
             _ => Err(defect()),
         }
@@ -363,6 +371,11 @@ impl Putting<'_, '_> {
 
     /// Stores the content of a file.
     async fn content(&self, path: &Path, file: impl Source) -> Outcome<FileContent> {
+        let file = Begun::of(file).map_err(|e| unreadable(path, &e))?;
+        if let Some(what) = own_files::what(file.start()).filter(|_| !self.publish_keys) {
+            let path = path.to_owned();
+            return Err(PublishError::OwnFile { path, what }.into());
+        }
         let mut known = 0;
         let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
