@@ -73,9 +73,16 @@ fn rm_removes_a_tree_of_many_names_and_refuses_first_what_it_cannot_remove() {
     (0..20).for_each(|number| write(format!("many/a/b/c/f{number}")));
     ada.run(&["put", "-r", "many", "notes"]).ends(0);
     assert_eq!(put(&ada, "keep", "kept"), 0);
-    for words in [&["rm", "-r", "notes", "keep", "."][..], &["rm", "notes", "keep", "many"]] {
+    for words in [
+        &["rm", "-r", "notes", "keep", "."][..],
+        &["rm", "notes", "keep", "many"],
+    ] {
         ada.run(words).ends(1);
-        assert_eq!(ada.run(&["cat", "notes", "keep"]).ends(0).out, "kept", "{words:?}");
+        assert_eq!(
+            ada.run(&["cat", "notes", "keep"]).ends(0).out,
+            "kept",
+            "{words:?}"
+        );
     }
     let removed = ada.run(&["--json", "rm", "-r", "notes", "many"]).ends(0);
     assert_eq!(
