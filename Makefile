@@ -1,6 +1,6 @@
 # Two commands for a newcomer: `make demo` and `make test`. `make check` is for daily work.
 
-.PHONY: demo check test test-long lint build install deb install-deps fuzz mutate
+.PHONY: demo check test test-long lint build install deb install-deps install-build-deps install-demo-deps fuzz mutate
 
 # A tree for the demo: `make demo DIR=/some/tree`.
 DIR ?=
@@ -11,12 +11,14 @@ DESTDIR ?=
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-demo: install-deps
+demo: install-demo-deps
 	@./scripts/demo.sh $(if $(DIR),"$(DIR)",)
 
+# Format, lints, house rules, unit tests.
 check: install-deps
 	@./scripts/test.sh check
 
+# All tests that are not slow. BULLA_ALL=1: all that CI runs.
 test: install-deps
 	@./scripts/test.sh short
 
@@ -28,7 +30,7 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo xtask tidy
 
-build: install-deps
+build: install-build-deps
 	cargo build --release --package bulla
 
 # After `make build`. Needs root, unless you can write to DESTDIR or PREFIX.
@@ -39,8 +41,14 @@ install:
 deb:
 	@./scripts/deb.sh
 
+install-build-deps:
+	@./scripts/install-deps.sh build
+
+install-demo-deps:
+	@./scripts/install-deps.sh demo
+
 install-deps:
-	@./scripts/install-deps.sh
+	@./scripts/install-deps.sh test
 
 fuzz:
 	cargo xtask fuzz --seconds 600

@@ -1,15 +1,35 @@
 #!/bin/sh
-# Installs the Debian packages that the build, the tests and the demo need and that are missing.
+# Installs the Debian packages that are missing: install-deps.sh build | demo | test (the default).
+#   build   what the build needs
+#   demo    the same, and what the demo needs
+#   test    the same, and what the tests need
 # Changes nothing if all are installed. Needs root or sudo only if something is missing.
 set -eu
 
-# cc, g++: zstd's C code and libFuzzer. fuse3: fusermount3, for mounts by ordinary users.
-# attr: extended attributes in tests and demo. faketime: wrong clocks in tests. util-linux: setpriv.
-# nginx-light: tests of repositories behind a web server. iproute2: tests with simulated networks.
-# fio, sqlite3: tests of programs that write to mounts. e2fsprogs, xfsprogs, btrfs-progs: file systems on protected
-# devices. python3-zstandard: the second implementation (interop/).
-# libnbd-bin, qemu-utils: clients of the NBD server.
-packages="gcc g++ libc6-dev make pkg-config git ca-certificates fuse3 attr faketime nginx-light iproute2 rsync procps util-linux diffutils findutils fio sqlite3 e2fsprogs xfsprogs btrfs-progs python3 python3-zstandard libnbd-bin qemu-utils"
+# gcc: linking, and zstd's C code.
+packages="gcc libc6-dev make git ca-certificates"
+programs="cc make git"
+case "${1:-test}" in
+build) ;;
+demo | test)
+    # fuse3: fusermount3, for mounts by ordinary users.
+    packages="$packages fuse3 diffutils findutils"
+    programs="$programs fusermount3 cmp find"
+    ;;
+*)
+    echo "usage: install-deps.sh build | demo | test" >&2
+    exit 2
+    ;;
+esac
+if [ "${1:-test}" = test ]; then
+    # g++: libFuzzer. attr: extended attributes. faketime: wrong clocks. util-linux: setpriv.
+    # nginx-light: repositories behind a web server. iproute2: simulated networks.
+    # fio, sqlite3: programs that write to mounts. e2fsprogs, xfsprogs, btrfs-progs: file systems on protected
+    # devices. python3-zstandard: the second implementation (interop/).
+    # libnbd-bin, qemu-utils: clients of the NBD server.
+    packages="$packages g++ attr faketime nginx-light iproute2 rsync procps util-linux fio sqlite3 e2fsprogs xfsprogs btrfs-progs python3 python3-zstandard libnbd-bin qemu-utils"
+    programs="$programs c++ setfattr faketime rsync nginx ip fio sqlite3 nbdcopy qemu-img"
+fi
 
 missing=""
 if command -v dpkg-query >/dev/null 2>&1; then
@@ -19,14 +39,16 @@ if command -v dpkg-query >/dev/null 2>&1; then
         fi
     done
 else
-    for program in cc c++ make git fusermount3 setfattr faketime rsync nginx ip fio sqlite3 nbdcopy qemu-img; do
+    for program in $programs; do
         command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
     done
-    python3 -c 'import zstandard' 2>/dev/null || missing="$missing python3-zstandard"
+    if [ "${1:-test}" = test ]; then
+        python3 -c 'import zstandard' 2>/dev/null || missing="$missing python3-zstandard"
+    fi
     if [ -n "$missing" ]; then
         echo "error: missing:$missing" >&2
         echo "cause: this is not a Debian system, so this script cannot install them" >&2
-        echo "hint: install a C and C++ compiler, make, git, fuse3, attr, faketime, nginx, iproute2, rsync, fio, sqlite3, libnbd, qemu-utils and Python with zstandard, then try again" >&2
+        echo "hint: install the packages of your system that have these, then try again" >&2
         exit 1
     fi
 fi

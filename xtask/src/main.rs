@@ -18,7 +18,7 @@ const USAGE: &str = "usage: cargo xtask check
        cargo xtask ci
        cargo xtask tidy
        cargo xtask test [--unit]
-       cargo xtask mutate [--list] [--ci] [--rest] [NAME...]
+       cargo xtask mutate [--list] [--rest] [--changed COMMIT] [--slice K/N] [--minutes N] [NAME...]
        cargo xtask fuzz [--list] [--seconds N] [--seed N] [TARGET...]";
 
 fn main() -> ExitCode {

@@ -2,7 +2,9 @@
 //! (docs/cli.md). The doc comments are the help texts and the manual.
 
 mod asking;
+mod examples;
 mod forks;
+mod lock_wait;
 mod naming;
 mod places;
 mod policy;
@@ -23,6 +25,7 @@ use crate::output::Color;
 
 pub use asking::*;
 pub use forks::*;
+pub use lock_wait::*;
 pub use naming::*;
 pub use places::*;
 pub use policy::*;
@@ -92,10 +95,12 @@ pub enum Command {
     #[command(subcommand)]
     Key(KeyCommand),
     /// Publish a directory tree as a new signed version
+    #[command(after_help = examples::of("publish"))]
     Publish(Publish),
     /// Sign a version for a machine that has the tree but not the key
     Sign(Sign),
     /// Extend the validity of the newest version
+    #[command(after_help = examples::of("renew"))]
     Renew(Renew),
     /// Change who may sign for a volume: other keys, a later end, or the end of the volume
     #[command(subcommand)]
@@ -107,12 +112,15 @@ pub enum Command {
     #[command(subcommand)]
     Witness(WitnessCommand),
     /// Serve repositories over the network
+    #[command(after_help = examples::of("serve"))]
     Serve(Serve),
     /// Create or update a replica of a volume
+    #[command(after_help = examples::of("pull"))]
     Pull(Pull),
     /// Free the disk space of old versions
     Prune(Prune),
     /// Mount a volume; each byte is verified when it is read
+    #[command(after_help = examples::of("mount"))]
     Mount(Mount),
     /// Unmount a volume, even if its daemon has died
     Umount(Umount),
@@ -131,6 +139,7 @@ pub enum Command {
     #[command(subcommand)]
     Share(ShareCommand),
     /// Put files of this machine into a shared volume
+    #[command(after_help = examples::of("put"))]
     Put(Put),
     /// Make directories in a shared volume
     Mkdir(Mkdir),
@@ -142,18 +151,23 @@ pub enum Command {
     #[command(subcommand)]
     Source(SourceCommand),
     /// Show the state of this user's mounts
+    #[command(after_help = examples::of("status"))]
     Status(Status),
     /// Look for problems on this machine and say how to fix them
     Doctor(Doctor),
     /// List a directory of a volume
+    #[command(after_help = examples::of("ls"))]
     Ls(Ls),
     /// Print a file of a volume
+    #[command(after_help = examples::of("cat"))]
     Cat(Cat),
     /// Show the metadata of a file of a volume
     Stat(Stat),
     /// Copy a volume into a directory
+    #[command(after_help = examples::of("extract"))]
     Extract(Extract),
     /// Read and verify every block of a volume
+    #[command(after_help = examples::of("verify"))]
     Verify(Verify),
     /// Fetch a volume into the disk cache, to read it later without a network
     Prefetch(Prefetch),

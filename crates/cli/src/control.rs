@@ -23,9 +23,6 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::fields;
 use crate::sockets;
 
-/// How the source of a device's FUSE mount begins in the mount table.
-pub const MOUNT_SOURCE: &str = "bulla#protect:";
-
 /// How long a client may take for its question, and for reading each line of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long `status` waits for an answer.

@@ -58,7 +58,7 @@ pub fn reject_kind(reject: &Reject) -> Kind {
 
 fn store_kind(error: &StoreError) -> Kind {
     match error {
-        StoreError::Unavailable { .. } => Kind::Unavailable,
+        StoreError::Unavailable { .. } | StoreError::Unusable { .. } => Kind::Unavailable,
         StoreError::BadAnswer { why, .. } => reject_kind(why),
         StoreError::Unsupported { .. } => Kind::Newer,
         StoreError::NoVolume { .. } => Kind::NoVolume,
@@ -248,11 +248,13 @@ fn publish_kind(error: &PublishError) -> Kind {
 fn extract_kind(error: &ExtractError) -> Kind {
     match error {
         ExtractError::Read { why, .. } => read_kind(why),
-        ExtractError::NotEmpty { .. } => Kind::Exists,
+        ExtractError::NotEmpty { .. } => Kind::NotEmpty,
+        ExtractError::InUse { .. } => Kind::TargetInUse,
+        ExtractError::Fewer { .. } => Kind::OneEntry,
         ExtractError::System { source, .. } => io_kind(source),
         ExtractError::Special { .. } => Kind::Extract,
         ExtractError::TooDeep { .. } => Kind::Malformed,
-        ExtractError::NoRoom { .. } => Kind::Extract,
+        ExtractError::NoRoom { .. } => Kind::DiskFull,
         ExtractError::Died(_) => Kind::Defect,
     }
 }

@@ -44,7 +44,7 @@ kinds! {
     /// The syntax of SOURCE or LOCATION is wrong.
     BadSource => Usage, "write VOLUMEID@LOCATION: copy the whole volume id from the publisher, and write LOCATION as a directory, bulla://host[:port] or http(s)://host/path";
     /// SOURCE has no volume id.
-    NoVolumeId => Usage, "get the volume id from the publisher over a channel that you trust, and write VOLUMEID@LOCATION; `bulla source add` keeps it under a name (`bulla source list` shows all). This machine has no shared volume of this name either (`bulla share join` makes it a device of one)";
+    NoVolumeId => Usage, "write VOLUMEID@LOCATION with the volume id that the publisher gave you over a channel that you trust, or a name from `bulla source list`; `bulla share join LINE` makes this machine a device of a shared volume";
     /// No source has this name.
     NoName => NotFound, "`bulla source list` lists the names; `bulla source add NAME SOURCE` adds one";
     /// A name that a configuration file or a shared volume has already.
@@ -66,7 +66,7 @@ kinds! {
     /// The named repository does not exist.
     NoRepository => NotFound, "check the path; `bulla publish DIR REPO --key FILE` creates a repository";
     /// Another process holds the lock of the repository.
-    Locked => Locked, "wait until the other publish, pull or prune has finished; a process that dies releases its lock";
+    Locked => Locked, "run the same command again when the other publish, renew, prune or pull has finished (--wait 10m of these commands waits for that); a process that dies releases its lock";
     /// The repository belongs to another volume.
     OtherVolume => Usage, "each repository holds one volume: name another one, or an empty or missing directory for a new replica";
     /// The key does not belong to the volume.
@@ -83,6 +83,12 @@ kinds! {
     Profile => Usage, "a profile has one path on each line; `bulla mount SOURCE DIR --record FILE` writes one";
     /// A file that would be overwritten.
     Exists => Failed, "choose another name, or move the existing file away; bulla does not overwrite it";
+    /// The target of `extract` holds something else.
+    NotEmpty => Failed, "name an empty or a new directory; only an extraction of the same volume and path that was interrupted goes on, and bulla overwrites nothing else";
+    /// Another `extract` writes to the same directory.
+    TargetInUse => Locked, "wait until the other extract has finished, or name another directory";
+    /// The target's file system has one entry for two names.
+    OneEntry => Failed, "extract to an empty directory of a file system that distinguishes capital and small letters, and let no other program change it meanwhile";
     /// The tree contains something that cannot be published.
     Unreadable => Failed, "nothing was published; make the file readable, leave it out with --exclude, or publish the rest with --skip-unreadable";
     /// The input is not a tar archive, or contains something that cannot be published.
@@ -92,13 +98,13 @@ kinds! {
     /// The clock of this machine is wrong.
     Clock => Failed, "set this machine's clock (`timedatectl` shows it), then publish again. If it is right, the last version was signed with a clock that was ahead, and no reader with a right clock believes it: go on with --accept-clock";
     /// A version to be installed begins in the future.
-    EarlyRequest => Failed, "compare the clocks of both machines (`timedatectl`). If this one is wrong, set it. If this one is right, the file was made with a clock that was ahead: make the request again. If a publisher has signed it already, go on with --accept-clock, install it, and sign the next version with --accept-clock at once: no reader believes this one yet";
+    EarlyRequest => Failed, "compare the clocks of both machines (`timedatectl`), set the one that is wrong, and make the request again. If a publisher has signed it already, docs/cli.md (*One request*) says how to go on with --accept-clock";
     /// The memory of a machine that signs is damaged.
-    SignerMemory => Integrity, "nothing was signed. This machine does not know any more what it has signed, and a backup does not know what came after it. So sign nothing before you know the newest version: compare what readers have (`bulla log SOURCE --seen`), what waits in signed files, and what the repository shows. Then move the damaged file of the volume away (setting `state-dir`)";
+    SignerMemory => Integrity, "sign nothing before you know the newest version that this machine signed: compare `bulla log SOURCE --seen` of readers, the signed files and the repository. Then move the damaged file of the volume out of the state directory";
     /// A new volume without the key of its publisher.
     NoPublisher => Usage, "name the key that will sign it with --publisher KEY1...; `bulla key show FILE` prints it on the machine that has the key";
     /// The repository is older than what this machine has signed.
-    SetBack => Failed, "if you have signed that version in a file, install it first: `bulla publish --install FILE REPO`. Otherwise the repository was restored from a backup or rolled back: `bulla publish` the tree again, and the new version gets a higher number than the signed ones";
+    SetBack => Failed, "install the newer version from its signed file if you have one: `bulla publish --install FILE REPO`. Otherwise the repository was restored or rolled back: `bulla publish` the tree again, and the version gets a higher number";
     /// The record has expired, so a timestamp cannot extend it.
     RecordOver => Expired, "the publisher's own key must make a new version: `bulla renew REPO --key FILE`, or publish again";
     /// The file is not a valid signing request.
@@ -108,7 +114,7 @@ kinds! {
     /// More keys must sign than those that are here.
     TooFewKeys => WrongKey, "name the files of more keys with --key FILE --key FILE; if they are on other machines, make a request with --unsigned --out FILE, `bulla sign` it there, and install it with `bulla publish --install`";
     /// The policy demands a timestamp, and no timestamp key is here.
-    NoTimestamp => WrongKey, "name the file of a timestamp key too: --key FILE. It belongs on the machine with the repository; a version of another machine gets there with `publish --unsigned`, `sign` and `publish --install FILE REPO --key TIMESTAMPKEY`. For timestamp keys on other machines, write a request with --timestamp-out FILE, `bulla sign` it there, and give what came back with --timestamp FILE";
+    NoTimestamp => WrongKey, "name the file of a timestamp key too: --key FILE. If that key is on another machine, docs/cli.md (*Signatures of several keys*) says how a request for a timestamp gets there and back";
     /// A later version was confirmed already.
     ConfirmedLater => Rollback, "nothing was signed: this machine has confirmed a later version, so the repository of the request was set back, or its machine is compromised. `bulla log SOURCE --seen` shows what readers have";
     /// Another record of the version was confirmed already.
@@ -118,15 +124,15 @@ kinds! {
     /// A timestamp that ends before the shown one.
     OlderTimestamp => Rollback, "nothing needs to be installed: the file is older than what the repository shows. Write a new request with --timestamp-out FILE when that ends";
     /// A key that lies elsewhere did not sign.
-    NoSignature => WrongKey, "nothing was signed. See that the token is plugged in, that its program runs, or that the agent has the key (`ssh-add -L`); `bulla key show FILE` shows how the key of a file signs. Then run the same command again";
+    NoSignature => WrongKey, "nothing was signed. See that the token is plugged in, its program runs, or the agent has the key (`ssh-add -L`), and run the same command again; `bulla key show FILE` shows how a key signs";
     /// The policy demands cosignatures, and no witness was named.
     NoWitness => Usage, "name the witnesses with --witness URL; those without a network cosign a file: --checkpoint-out FILE and --cosigned FILE of `bulla publish --install` and `bulla policy install`";
     /// No key of the log is here.
     NoLogKey => WrongKey, "name the file of a key that signs the log's checkpoints too: --key FILE. `bulla policy show REPO` lists the role `log`; where it is empty, a publisher's key signs them";
     /// Too few witnesses have cosigned.
-    NotCosigned => Unavailable, "nothing is lost: run the same command again when more witnesses answer, and the log goes on. If one says that it has cosigned another log, ask its operator for the evidence (`bulla witness list`): it may be wrong. If a witness is gone for good, the owners replace it: `bulla policy new REPO --replace-key OLD=NEW --out FILE`";
+    NotCosigned => Unavailable, "nothing is lost: run the same command again when more witnesses answer. If one says that it has cosigned another log, ask its operator (`bulla witness list`); owners replace one that is gone with `bulla policy new --replace-key`";
     /// So many witnesses have cosigned another log that no quorum is left for this one.
-    TwoHistories => Fork, "two logs of this volume exist: the key is used on two machines, or the repository and the state directory of this machine were both set back, or the key is stolen. Nothing was shown. The witness keeps both checkpoints as evidence (`bulla witness list`)";
+    TwoHistories => Fork, "two logs of this volume exist, and nothing was shown: the key is used on two machines, or stolen, or this machine and the repository were set back. Ask the operator of the witness for both checkpoints (`bulla witness list`)";
     /// The file is not a checkpoint.
     BadNote => Integrity, "the file was damaged or changed on its way; write it again with --checkpoint-out";
     /// The checkpoint is of another version.
@@ -166,7 +172,7 @@ kinds! {
     /// The policy has keys that the signer did not name, and nobody can be asked.
     UnknownRoles => Usage, "check every key: whoever has one of the others shares or controls the volume. If you expect them all, name them with --expect ROLE=KEYS, or run the command at a terminal; --yes does not answer this";
     /// A policy changes what the signer did not name, and nobody can be asked.
-    UnknownChange => Usage, "check every line with + and -: who has a new key can use it against you. If you expect them all, name the roles that change with --expect ROLE=KEYS (the last version with --expect-last VERSION where a publisher's key goes, and --expect-drastic for a way back, an end or a settled fork), or run the command at a terminal; --yes does not answer this";
+    UnknownChange => Usage, "check every line with + and -: who has a new key can use it against you. If you expect them all, run the command at a terminal, or name them with --expect, --expect-last and --expect-drastic; --yes is no answer";
     /// The policy names another last version than the owner expects.
     OtherLast => Integrity, "a policy makes the version that it names count, whoever signed it. Look what that version is (`bulla log SOURCE`); if it is not yours, restore the repository and propose the policy again";
     /// The policy has other roles than the signer expects.
@@ -194,9 +200,11 @@ kinds! {
     /// Made by a later bulla.
     Newer => Unsupported, "install a newer bulla; `bulla version` shows the version of this one";
     /// The disk is full, or a quota is used up.
-    DiskFull => Failed, "free some space and run the same command again; existing data was not changed";
+    DiskFull => Failed, "free some space on the disk that the message names, or raise the quota, and run the same command again; what was there before is unchanged";
+    /// This process or the system has too many files open.
+    Descriptors => Failed, "too many files are open: raise the limit of this process (`ulimit -n`, or LimitNOFILE= of its unit), or end what holds many (`lsof`), and run the same command again";
     /// The system denies the permission.
-    Denied => Failed, "check the permissions, or run the command as another user";
+    Denied => Failed, "check the permissions of the file and of the directories above it, and that the file system is not read-only; or run the command as another user";
     /// Another error of the system.
     System => Failed, "the cause is an error of the operating system; run the command again when it is solved";
     /// The state directory cannot be used.
@@ -218,7 +226,7 @@ kinds! {
     /// The version is older than one already seen.
     Rollback => Rollback, "the location serves an older version than this machine has seen; use another LOCATION. If the publisher went back on purpose, ask for a new version with a higher number";
     /// Two statements that contradict each other.
-    Fork => Fork, "keys of this volume have signed two statements that contradict each other, and may be stolen. Nothing new is adopted until this is settled: `bulla fork show VOLUME` shows both and where the evidence is; ask the publisher over a channel that you trust";
+    Fork => Fork, "ask the publisher over a channel that you trust: keys of this volume have signed two statements that contradict each other, and may be stolen. `bulla fork show VOLUME` shows both; nothing new is adopted until this is settled";
     /// No fork is remembered that has this policy or record.
     NoFork => NotFound, "`bulla fork show VOLUME` lists the forks that this machine remembers; a settled one is not among them";
     /// Another fork stands than the one that was shown.
@@ -242,23 +250,23 @@ kinds! {
     /// The location does not have the pinned version.
     NotPinned => Unavailable, "no location has the version or the policy that you pinned; use another LOCATION, or pin another one";
     /// No replica answers.
-    Unavailable => Unavailable, "check the address and that `bulla serve` or the web server is running there, or use another LOCATION";
+    Unavailable => Unavailable, "see that the location can be reached (its address, the network, the proxy if the message names one) and that a server runs there, or use another LOCATION";
     /// The location does not have the volume.
     NoVolume => Unavailable, "the server does not have this volume; check LOCATION, or ask the publisher where it is served";
     /// The location cannot be used.
-    Place => Unavailable, "check LOCATION: it must be a repository that `bulla publish` made, or a server that has the volume";
+    Place => Unavailable, "check LOCATION: it must be a repository that `bulla publish` made, or a server that has the volume, written bulla://HOST or https://HOST/PATH";
     /// Listening on an address failed.
     Listen => Failed, "choose another address with --listen, --http or --shared; port 0 takes any free one";
     /// A loop device cannot be made or detached.
     LoopDevice => Mount, "loop devices need root, the module loop and the program losetup; --file DIR and --nbd SOCKET do without";
     /// Mounting failed.
-    Mount => Mount, "the directory and /dev/fuse must exist, and users other than root need fusermount3 (package fuse3); `bulla doctor` checks this machine";
+    Mount => Mount, "`bulla doctor` checks this machine: the directory and /dev/fuse must exist, and users other than root need fusermount3 (package fuse3)";
     /// Something is mounted on the directory already.
     Occupied => Mount, "unmount it with `bulla umount DIR`, or choose another directory";
     /// A dead mount is on the directory.
     Stale => Mount, "unmount the dead mount with `bulla umount DIR`, then mount again";
     /// Unmounting failed.
-    Unmount => Mount, "`cat /proc/mounts` lists what is mounted; only root or the user who mounted it can unmount it";
+    Unmount => Mount, "`bulla status` lists the mounts of this user, and `cat /proc/mounts` all; only root or the user who mounted a volume can unmount it";
     /// `extract` cannot create an entry.
     Extract => Failed, "special files and owners need root; `--skip-special` leaves special files out";
     /// A device that something else uses.
@@ -300,7 +308,7 @@ kinds! {
     /// The device was written while it was enrolled.
     DeviceChanged => Failed, "enrol it anew (--restart), and let nothing write to it until the enrolment has ended, over all its runs";
     /// Blocks of the device are not what was written.
-    DeviceDamaged => Integrity, "these blocks read as errors until each is written anew as a whole or trimmed. Restore the files that they belong to from a backup; if the device was changed without bulla, `bulla protect detach --force` and a new `enrol` accept what it holds";
+    DeviceDamaged => Integrity, "restore the files that have these blocks from a backup: a block reads as an error until all of it is written anew or trimmed. If the device was changed without bulla, `detach --force` and enrol it anew";
     /// The anchor file cannot be used.
     AnchorFile => Failed, "the anchor must be a file that bulla wrote, on a disk that you trust, which only you can write (chmod 600 FILE); `bulla protect anchor set FILE --log LOG` makes a new one";
     /// The anchor of another volume.
@@ -322,9 +330,9 @@ kinds! {
     /// The owners have begun the log again between what two readers have seen.
     SeenEpochs => Unavailable, "the reader with the older log reads the volume once more, and then compare again";
     /// Two readers were shown two histories.
-    SplitView => Fork, "the volume's keys signed two histories, so rely on nothing new in this volume. Give the file of evidence to the publisher and to the other readers (`bulla check FILE` verifies it anywhere), and ask over a channel that does not depend on these keys";
+    SplitView => Fork, "rely on nothing new in this volume: its keys signed two histories. Give the evidence to the publisher and the other readers (`bulla check FILE` verifies it), over a channel that does not depend on these keys";
     /// One of two histories is signed by keys that the owners have removed.
-    SplitByRemoved => Fork, "the owners have changed the publishers since one of the two was signed: whoever has a removed key can make another history, and readers of the later policy do not believe it. The reader who was shown it should read the volume from another LOCATION and compare again. If the histories part before the keys were removed, tell the publisher (`bulla check FILE` shows both)";
+    SplitByRemoved => Fork, "the reader whose history is signed with removed keys reads the volume from another LOCATION, and then compare again. If the histories part before the keys were removed, tell the publisher (`bulla check FILE` shows both)";
     /// The file is no proof, or a changed one.
     NoProof => Integrity, "the file proves nothing: it was damaged or changed on its way, or it is no proof. Ask for it again (`bulla prove SOURCE PATH --out FILE` makes one)";
     /// The proof is about another path.
@@ -332,7 +340,7 @@ kinds! {
     /// The proof is of an older policy than the reader knows.
     OldProof => Rollback, "a newer policy may have taken the rights of those keys: ask for a new proof. To judge it as of an earlier time, and by nothing that this machine remembers, give --at-time TIME";
     /// The proof contradicts what this machine knows of the volume.
-    ContradictedProof => Fork, "this machine has read the volume and knows another policy or record there: keys that were replaced or stolen may have made the proof. Do not rely on it; `bulla fork show VOLUME` shows a fork that this machine has seen. `--at-time TIME` judges a proof by nothing that this machine remembers";
+    ContradictedProof => Fork, "do not rely on the proof: keys that were replaced or stolen may have made it. `bulla fork show VOLUME` shows a fork that this machine has seen; --at-time TIME judges by nothing that it remembers";
     /// A proof has expired, or is not valid yet.
     ProofOver => Expired, "a proof ends with the version that it was made of: ask for a new one. `--at-time TIME` judges it as of another time; `date` shows this machine's clock";
     /// A proof shows that a path is present, and it should be absent.
@@ -359,6 +367,8 @@ kinds! {
     NoEntry => NotFound, "`bulla log VOLUME` shows the numbers of entries; a device that has joined later, or has folded what is old, does not know the volume as it was before";
     /// The server of a shared volume does not answer.
     NoServer => Unavailable, "check that `bulla serve` runs there and that this machine reaches it, and run the command again. A command that changes something may still have its effect: look before you repeat it";
+    /// The same, for a command that has changed nothing.
+    NoAnswer => Unavailable, "check that `bulla serve` runs there and that this machine reaches it, and run the command again; a slow connection needs a longer --deadline";
     /// Something of a device would be lost.
     Unsent => Failed, "`bulla share forget VOLUME --discard` gives up what this device alone has";
     /// No user, group or device has the name.
@@ -386,7 +396,7 @@ kinds! {
     /// The owners have signed two rules with one number.
     OwnersFork => Fork, "the owners have signed two different rules, or somebody has their keys. Ask them which file counts, over a channel where you know them; a device follows the one that it knew first";
     /// The directory of a server does not have the log that stands.
-    OtherStart => Fork, "this is the directory of another branch of the fork, or an older copy: accept the rules with the directory whose log the owners chose, which `bulla share recover` can choose with --at SIZE on a device that has seen it";
+    OtherStart => Fork, "this directory belongs to another branch of the fork, or is an older copy: accept the rules with the directory whose log the owners chose (`bulla share recover --at SIZE` on a device that has seen it)";
     /// The server signed a lie.
     Convicted => Fork, "nothing more is written to this volume. Keep the evidence, show it to the other members (`bulla share check FILE` verifies it anywhere), and ask an owner to go on: `bulla share recover VOLUME`";
     /// The server shows another log than the invitation names.
@@ -426,7 +436,7 @@ kinds! {
     /// There is no checkpoint.
     NoCheckpoint => NotFound, "a checkpointer makes one with `bulla share checkpoint VOLUME`";
     /// A checkpoint is not what this device's log comes to.
-    OtherState => Integrity, "a checkpointer has signed something wrong, or one of the two has a bug: start no device from this checkpoint (`bulla share join --replay`), and show both devices to who looks after the volume. If its signer is wrong, `bulla share checkpoint VOLUME --anew` proposes what this device has replayed";
+    OtherState => Integrity, "start no device from this checkpoint (`bulla share join --replay`), and show both devices to who looks after the volume. If its signer is wrong, `bulla share checkpoint VOLUME --anew` proposes what this device has replayed";
     /// No device has asked for admission.
     NoRequest => NotFound, "invite the device first: `bulla share invite VOLUME` prints a line for it and waits until it has asked";
     /// The doctor found a problem.
@@ -512,7 +522,12 @@ impl Failure {
 
     /// The hint.
     pub fn hint(&self) -> &str {
-        self.hint.as_deref().unwrap_or(self.kind.hint())
+        let told = || std::iter::once(&self.error).chain(&self.causes);
+        let shortage = || told().find_map(|text| shortage(text));
+        match &self.hint {
+            Some(hint) => hint,
+            None => shortage().unwrap_or(self.kind.hint()),
+        }
     }
 
     /// The exit code.
@@ -535,6 +550,23 @@ impl fmt::Display for Failure {
     }
 }
 
+fn is_descriptors(code: i32) -> bool {
+    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE]
+        .iter()
+        .any(|errno| errno.raw_os_error() == code)
+}
+
+/// The hint for an error of the system that has the same remedy wherever it comes up: libraries keep some of these
+/// errors as text only.
+fn shortage(text: &str) -> Option<&'static str> {
+    use rustix::io::Errno;
+    let is = |errno: Errno| text.contains(&format!("(os error {})", errno.raw_os_error()));
+    if is(Errno::NOSPC) || is(Errno::DQUOT) {
+        return Some(Kind::DiskFull.hint());
+    }
+    (is(Errno::MFILE) || is(Errno::NFILE)).then_some(Kind::Descriptors.hint())
+}
+
 /// The kind of an I/O error.
 pub fn io_kind(error: &std::io::Error) -> Kind {
     use std::io::ErrorKind;
@@ -545,32 +577,10 @@ pub fn io_kind(error: &std::io::Error) -> Kind {
             Kind::DiskFull
         }
         ErrorKind::AlreadyExists => Kind::Exists,
+        _ if error.raw_os_error().is_some_and(is_descriptors) => Kind::Descriptors,
         _ => Kind::System,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_kind_has_a_hint() {
-        for kind in Kind::ALL {
-            let hint = kind.hint();
-            assert!(hint.len() >= 30, "{kind:?}: {hint}");
-            assert!(!hint.ends_with('.'), "{kind:?}: hints are phrases");
-            assert_ne!(kind.exit(), Exit::Ok, "{kind:?}");
-        }
-    }
-
-    #[test]
-    fn causes_are_not_repeated() {
-        let inner = std::io::Error::from_raw_os_error(28);
-        let failure = Failure::io("writing the head", &inner);
-        assert_eq!(failure.kind, Kind::DiskFull);
-        assert_eq!(failure.causes.len(), 1);
-        let mut failure = Failure::new(Kind::System, format!("x: {inner}"));
-        failure.push_cause(inner.to_string());
-        assert!(failure.causes.is_empty());
-    }
-}
+mod tests;

@@ -7,12 +7,14 @@
 //! | [`config`] | settings: files, variables, defaults |
 //! | [`sources`] | names that stand for sources |
 //! | [`daemon`] | commands that go to the background |
+//! | [`descriptors`] | which inherited descriptors a daemon keeps |
 //! | [`control`] | what other commands ask of an attached device, over a socket |
 //! | [`report`], [`sockets`], [`metrics`] | the status report and metrics of a mount, and the sockets that serve them |
 //! | [`address`] | addresses to listen on |
 //! | [`activation`], [`notify`] | sockets from a service manager, and readiness notification |
 //! | [`asking`] | witnesses that a publisher asks for cosignatures |
 //! | [`changes`] | how two states of a volume differ, one path a line |
+//! | [`lock_wait`] | waits for the lock of a repository |
 //! | [`caching`] | the caches of reading commands, in memory and on disk |
 //! | [`output`] | stdout, stderr and JSON records |
 //! | [`failure`], [`exit`], [`errors`] | `error:`, `cause:`, `hint:` and the exit code of each failure |
@@ -39,11 +41,13 @@ mod commands;
 mod config;
 mod control;
 mod daemon;
+mod descriptors;
 mod entry;
 mod errors;
 mod exit;
 mod failure;
 mod fstab;
+mod lock_wait;
 mod logging;
 mod metrics;
 mod notify;
@@ -77,7 +81,12 @@ fn main() -> ExitCode {
         }
     };
     match Cli::try_parse_from(&words) {
-        Ok(cli) => run(cli),
+        Ok(cli) => {
+            if cli.command.is_daemon() {
+                descriptors::close_others(&words);
+            }
+            run(cli)
+        }
         Err(error) => refuse(&error, &words),
     }
 }
@@ -125,7 +134,8 @@ fn run(cli: Cli) -> ExitCode {
         is_daemon: cli.command.is_daemon(),
     });
     let mut output = Output::new(name, global.json, global.quiet, color);
-    let outcome = commands::run(&cli, &config, &mut output);
+    let outcome = descriptors::check_limit();
+    let outcome = outcome.and_then(|()| commands::run(&cli, &config, &mut output));
     ExitCode::from(output.close(outcome).code())
 }
 

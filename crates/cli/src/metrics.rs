@@ -95,7 +95,7 @@ const fn gauge<T>(name: &'static str, value: fn(&T) -> u64, help: &'static str) 
 }
 
 /// The metrics of a mount.
-const MOUNT: [Metric<Report>; 14] = [
+const MOUNT: [Metric<Report>; 12] = [
     gauge(
         "bulla_mount_version",
         |report| report.version,
@@ -105,16 +105,6 @@ const MOUNT: [Metric<Report>; 14] = [
         "bulla_mount_statement_age_seconds",
         |report| report.now_unix_s.saturating_sub(report.signed_unix_s),
         "Time since the statement was signed",
-    ),
-    gauge(
-        "bulla_mount_statement_left_seconds",
-        |report| report.valid_until_unix_s.saturating_sub(report.now_unix_s),
-        "Time until the statement expires; 0 if it has expired",
-    ),
-    gauge(
-        "bulla_mount_policy_left_seconds",
-        |report| (report.policy_until_unix_s.unwrap_or(u64::MAX)).saturating_sub(report.now_unix_s),
-        "Time until the policy of the volume ends; very large if it has no end",
     ),
     gauge(
         "bulla_mount_known_files",
@@ -262,6 +252,26 @@ pub fn mount(page: &mut Page, report: &Report) {
     for metric in &MOUNT {
         page.family(metric.name, metric.kind, metric.help);
         page.sample(&[("volume", &volume)], (metric.value)(report));
+    }
+    for (name, help, end) in [
+        (
+            "bulla_mount_statement_left_seconds",
+            "Time until the statement expires; 0 if it has expired; no sample while the mount stays at a \
+             version",
+            report.valid_until_unix_s,
+        ),
+        (
+            "bulla_mount_policy_left_seconds",
+            "Time until the policy of the volume ends; very large if it has no end; no sample while the mount stays \
+             at a version",
+            Some(report.policy_until_unix_s.unwrap_or(u64::MAX)),
+        ),
+    ] {
+        page.family(name, Kind::Gauge, help);
+        if let (Some(end), Some(_)) = (end, report.valid_until_unix_s) {
+            let left_s = end.saturating_sub(report.now_unix_s);
+            page.sample(&[("volume", &volume)], left_s);
+        }
     }
     let help = "Failed requests of programs, by the kind of error";
     page.family("bulla_mount_errors_total", Kind::Counter, help);

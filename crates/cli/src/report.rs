@@ -22,17 +22,22 @@ pub fn record(report: &Report, since: SystemTime) -> Map<String, Value> {
     let (used_bytes, limit_bytes) = report.memory_bytes;
     fields(json!({
         "dir": report.directory.display().to_string(),
+        "device": report.device,
         "volume": report.volume.to_string(),
         "version": report.version,
         "pid": std::process::id(),
         "since": units::system_time(since),
         "signed": units::time(report.signed_unix_s),
-        "valid_until": units::time(report.valid_until_unix_s),
+        "valid_until": report.valid_until_unix_s.map(units::time),
         "age_s": report.now_unix_s.saturating_sub(report.signed_unix_s),
-        "left_s": report.valid_until_unix_s.saturating_sub(report.now_unix_s),
+        "left_s": report.valid_until_unix_s.map(|end| end.saturating_sub(report.now_unix_s)),
         "policy_valid_until": report.policy_until_unix_s.map(units::time),
         "policy_left_s": report.policy_until_unix_s.map(|end| end.saturating_sub(report.now_unix_s)),
         "offline": report.is_offline,
+        "outage": report.outage.as_ref().map(|outage| json!({
+            "lasts_s": outage.lasts.as_secs(),
+            "cause": outage.cause,
+        })),
         "refresh": refresh(report),
         "mirrors": report.mirrors.iter().map(mirror).collect::<Vec<Value>>(),
         "memory": {"used_bytes": used_bytes, "limit_bytes": limit_bytes},
@@ -135,18 +140,26 @@ fn volume_words(record: &Value) -> String {
 /// The record as lines for people. It comes from another process, which may have another version, so
 /// missing fields are shown as `-`.
 pub fn lines(record: &Value) -> Vec<String> {
-    let left = match number(record, "/left_s") {
-        0 => "EXPIRED".to_owned(),
-        left => format!("{} left", units::span(Duration::from_secs(left))),
+    let validity = match record.pointer("/left_s").and_then(Value::as_u64) {
+        None => "stays at this version, which does not expire".to_owned(),
+        Some(left) => {
+            let end = word(record, "/valid_until");
+            match left {
+                0 => format!("valid until {end} (EXPIRED)"),
+                _ => {
+                    let left = units::span(Duration::from_secs(left));
+                    format!("valid until {end} ({left} left)")
+                }
+            }
+        }
     };
     let age = units::span(Duration::from_secs(number(record, "/age_s")));
     let mut lines = vec![
         word(record, "/dir"),
         format!("  volume   {}", volume_words(record)),
         format!(
-            "  version  {}, signed {age} ago, valid until {} ({left})",
+            "  version  {}, signed {age} ago, {validity}",
             word(record, "/version"),
-            word(record, "/valid_until")
         ),
         format!(
             "  daemon   process {}, since {}",
@@ -166,6 +179,15 @@ pub fn lines(record: &Value) -> Vec<String> {
     if record.pointer("/offline").and_then(Value::as_bool) == Some(true) {
         let words = "OFFLINE  opened from the cache; no location has confirmed this version yet";
         lines.push(format!("  {words}"));
+    }
+    if is_set(record, "/outage") {
+        let (lasts, cause) = (
+            units::span(Duration::from_secs(number(record, "/outage/lasts_s"))),
+            word(record, "/outage/cause"),
+        );
+        lines.push(format!(
+            "  OUTAGE   no location has answered for {lasts}, and reads wait for one: {cause}"
+        ));
     }
     let mirrors = record.pointer("/mirrors").and_then(Value::as_array);
     for mirror in mirrors.into_iter().flatten() {

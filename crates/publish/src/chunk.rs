@@ -420,7 +420,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
         #[test]
         fn cuts_do_not_depend_on_how_content_is_read(
             runs in prop::collection::vec((any::<bool>(), prop_oneof![

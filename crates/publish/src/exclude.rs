@@ -5,12 +5,17 @@
 //! match `/`, `**` does, `**/` also matches nothing; `[a-z]`, `[!a-z]` and `\x` are as in the shell; a
 //! `/` at the end matches directories only. The walk does not enter an excluded directory.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::publish_error::PublishError;
 
 /// Patterns that leave names out.
 #[derive(Debug, Clone, Default)]
 pub struct Exclude {
     globs: Vec<Glob>,
+    /// Whether each has left something out; clones share it.
+    used: Arc<[AtomicBool]>,
 }
 
 impl Exclude {
@@ -22,7 +27,13 @@ impl Exclude {
         let globs = patterns.iter().map(|p| Glob::parse(p.as_ref()));
         Ok(Exclude {
             globs: globs.collect::<Result<_, _>>()?,
+            used: patterns.iter().map(|_| AtomicBool::new(false)).collect(),
         })
+    }
+
+    /// Whether each pattern, in the order given, has left something out so far.
+    pub fn used(&self) -> impl Iterator<Item = bool> {
+        self.used.iter().map(|used| used.load(Ordering::Relaxed))
     }
 
     /// Whether nothing is left out.
@@ -32,15 +43,25 @@ impl Exclude {
 
     /// Whether the entry `name` of the directory `directory` (relative, empty for the top) is left out.
     pub fn leaves_out(&self, directory: &[u8], name: &[u8], is_directory: bool) -> bool {
-        self.globs.iter().any(|glob| {
-            if glob.only_directories && !is_directory {
+        let mut is_out = false;
+        for (glob, used) in self.globs.iter().zip(self.used.iter()) {
+            // A name that is left out already only shows that further patterns are of use.
+            if is_out && used.load(Ordering::Relaxed) {
+                continue;
+            }
+            let matches = if glob.only_directories && !is_directory {
                 false
             } else if !glob.anchored || directory.is_empty() {
                 glob.matches(name.iter())
             } else {
                 glob.matches(directory.iter().chain(b"/").chain(name))
+            };
+            if matches {
+                is_out = true;
+                used.store(true, Ordering::Relaxed);
             }
-        })
+        }
+        is_out
     }
 }
 

@@ -377,11 +377,9 @@ impl Blocks {
         let response = Response::new(self.cache.clone(), wanted, lens, expect);
         let counters = &self.cache.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
-        let fetch = self.mirrors.fetch(around, response.clone());
-        match tokio::time::timeout_at(deadline.into(), fetch).await {
-            Ok(Ok(())) => response.blocks(),
-            Ok(Err(faults)) => Err(response.error(describe::<K>(wanted), &faults)),
-            Err(_) => Err(response.error(describe::<K>(wanted), &[])),
+        match self.mirrors.fetch(around, response.clone(), deadline).await {
+            Ok(()) => response.blocks(),
+            Err(faults) => Err(response.error(describe::<K>(wanted), &faults)),
         }
     }
 }

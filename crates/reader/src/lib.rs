@@ -5,28 +5,6 @@
 //! block) → `store::mirrors::Mirrors` (untrusted). The reader knows no floor, no policy and no head:
 //! its caller decides which root is read.
 //!
-//! ```no_run
-//! # use std::sync::Arc;
-//! # use std::time::{Duration, Instant};
-//! use reader::{Blocks, Fetch, Prefetcher, ReadError, Spawner, Tree};
-//!
-//! # async fn read(
-//! #     hasher: trust::Hasher,
-//! #     mirrors: Arc<store::mirrors::Mirrors>,
-//! #     root: trust::Handle<trust::InodeBlock>,
-//! # ) -> Result<(), ReadError> {
-//! let blocks = Arc::new(Blocks::new(hasher, mirrors, 64 << 20, None));
-//! let spawner = Spawner::on(tokio::runtime::Handle::current());
-//! let how = Fetch::Until(Instant::now() + Duration::from_secs(30));
-//! let tree = Tree::open(Prefetcher::new(blocks, spawner), &root, how).await?;
-//! if let Some(file) = tree.follow(b"docs/README", how).await? {
-//!     let first = tree.read(&file, 0, 4096, how).await?;
-//!     println!("{} bytes", first.concat().len());
-//! }
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! | module | what lives there |
 //! |---|---|
 //! | `tree` | look-ups, listings, reads, extended attributes |
@@ -48,7 +26,7 @@ mod read_around;
 mod spawner;
 mod tree;
 
-pub use ahead::{Ahead, Reads, Selection};
+pub use ahead::{Ahead, Here, Reads, Selection};
 pub use blocks::{
     Blocks, Counters, Decode, DecodedBlock, Fetch, Overlay, OverlayError, Position, Upload, now,
 };

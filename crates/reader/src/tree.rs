@@ -22,7 +22,7 @@ use trust::inode::{Content, Inode, Mtime, Xattrs, decode_xattrs};
 use trust::map::{Find, MapRoot};
 use trust::{Handle, InodeBlock, Reject};
 
-use crate::ahead::{Ahead, Reads, Selection};
+use crate::ahead::{Ahead, Here, Reads, Selection};
 use crate::blocks::{Blocks, Fetch};
 use crate::entries;
 use crate::error::ReadError;
@@ -102,6 +102,13 @@ impl Tree {
     /// going to read all of it, depth first and in order of the names.
     pub fn ahead(&self, path: &[u8], top: &Inode, reads: Reads) -> Ahead {
         let spawner = self.prefetcher.spawner().clone();
+        Ahead::begin(self.blocks(), spawner, (path, top), (reads, None))
+    }
+
+    /// The same for a reader of everything that has some of the files already: `here` says which.
+    pub fn rest_ahead(&self, path: &[u8], top: &Inode, here: Here) -> Ahead {
+        let spawner = self.prefetcher.spawner().clone();
+        let reads = (Reads::Everything, Some(here));
         Ahead::begin(self.blocks(), spawner, (path, top), reads)
     }
 

@@ -37,6 +37,8 @@ use wire::shared::{
 const MAX_POLICIES: usize = 1 << 12;
 /// How often a joiner looks whether it is a member.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long after its time the server's last answer may come.
+const MARGIN: Duration = Duration::from_secs(1);
 /// Shortest time between two questions for one letter.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long an inviter leaves the server to another program of its device.
@@ -133,6 +135,21 @@ fn slot(invitation: &Invitation, step: Step) -> Slot {
     }
 }
 
+/// Does something over a connection, until the time is over: a server that takes the question and never answers must not
+/// hold up who asks.
+async fn in_time<T>(
+    until: Instant,
+    work: impl Future<Output = Result<T, LinkError>>,
+) -> Result<T, LinkError> {
+    match tokio::time::timeout_at(until + MARGIN, work).await {
+        Ok(done) => done,
+        Err(_) => Err(LinkError::Unavailable {
+            place: "the server".into(),
+            cause: "no answer in time".to_owned(),
+        }),
+    }
+}
+
 /// Waits for a letter.
 async fn letter(
     link: &Link,
@@ -146,7 +163,7 @@ async fn letter(
             return Err(AdmissionError::Late(from));
         }
         let began = Instant::now();
-        match link.take(slot, left).await {
+        match in_time(until, link.take(slot, left)).await {
             Ok(Some(letter)) => return Ok(letter),
             Ok(None) => {}
             // The inviter is on its way.
@@ -179,7 +196,7 @@ impl<C: AsyncFn() -> Result<Link, LinkError>> Inviting<C> {
                     self.link = done.is_ok().then_some(link);
                     done.map(Some)
                 }
-                None => (self.connect)()
+                None => in_time(self.until, (self.connect)())
                     .await
                     .map_err(AdmissionError::from)
                     .map(|link| {
@@ -228,7 +245,7 @@ pub async fn answer(
 ) -> Result<Answered, AdmissionError> {
     let from = "the invited device";
     let forged = |why| AdmissionError::Forged("the request", why);
-    let link = Some(connect().await?);
+    let link = Some(in_time(until, connect()).await?);
     let mut inviting = Inviting {
         connect,
         link,
@@ -240,13 +257,13 @@ pub async fn answer(
     let pending: Pending = request.challenge(invitation, random).map_err(forged)?;
     let challenge = Bytes::from(pending.challenge().encode());
     let place = slot(invitation, Step::Challenge);
-    let posted = inviting.over(
-        async |link| match link.post(place, challenge.clone()).await {
+    let posted = inviting.over(async |link| {
+        match in_time(until, link.post(place, challenge.clone())).await {
             // It came, and the connection ended before the server said so. If it is somebody else's, the opening will not fit.
             Err(error) if error.code() == Some(OCCUPIED) => Ok(()),
             posted => Ok(posted?),
-        },
-    );
+        }
+    });
     posted.await?;
     let opening = slot(invitation, Step::Opening);
     let taken = inviting.over(async |link| letter(link, opening, from, until).await);
@@ -275,7 +292,8 @@ pub struct Joining {
 
 impl Joining {
     /// Connects to the server that the invitation names, and takes the policies of the volume. They must have the one
-    /// that the inviter knows, and name the key that the server has. `random` is new random bytes for this request.
+    /// that the inviter knows, and name the key that the server has. `random` is new random bytes for this request. All
+    /// of it has time until `until`.
     ///
     /// # Errors
     /// [`AdmissionError`].
@@ -284,14 +302,16 @@ impl Joining {
         device: &PublicKey,
         random: [u8; 32],
         options: LinkOptions,
+        until: Instant,
     ) -> Result<Joining, AdmissionError> {
         let to: ServerAddress = invitation
             .server
             .parse()
             .map_err(|e| AdmissionError::Server(format!("{e}")))?;
         let volume = invitation.volume;
-        let (link, key) = Link::connect_as_guest(&to, volume, &options).await?;
-        let fetch = async |from| link.policies(from).await;
+        let connected = in_time(until, Link::connect_as_guest(&to, volume, &options));
+        let (link, key) = connected.await?;
+        let fetch = async |from| in_time(until, link.policies(from)).await;
         let (policies, verified) = policies(&invitation, fetch).await?;
         let orderer = verified.newest_epoch().orderer;
         if orderer != key {
@@ -352,7 +372,7 @@ impl Joining {
     ) -> Result<(), AdmissionError> {
         let (slot, letter) = (slot(&self.invitation, step), Bytes::from(letter));
         loop {
-            match self.link.post(slot, letter.clone()).await {
+            match in_time(until, self.link.post(slot, letter.clone())).await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.code() == Some(NO_MAILBOX) => {}
                 Err(error) => return Err(error.into()),
@@ -372,7 +392,8 @@ impl Joining {
         loop {
             let volume = self.invitation.volume;
             let (to, options) = (&self.to, &self.options);
-            match Link::connect(to, volume, &self.orderer, Some(key), options).await {
+            let connect = Link::connect(to, volume, &self.orderer, Some(key), options);
+            match in_time(until, connect).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.code() == Some(NOT_MEMBER) => {}
                 // The server may be starting again.

@@ -16,6 +16,15 @@ pub enum StoreError {
         /// What happened.
         cause: String,
     },
+    /// The place answers, but not as a replica: it is another service, lets nobody in, or has lost files. To ask again
+    /// does not help.
+    #[error("{place} does not answer: {cause}")]
+    Unusable {
+        /// The place's name.
+        place: String,
+        /// What happened.
+        cause: String,
+    },
     /// The answer breaks a rule that every honest place keeps.
     #[error("{place} gave an invalid answer: {why}")]
     BadAnswer {
@@ -101,4 +110,11 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
+}
+
+impl StoreError {
+    /// Whether the place may answer when it is asked again: this is an outage.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, StoreError::Unavailable { .. })
+    }
 }

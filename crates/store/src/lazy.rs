@@ -39,7 +39,7 @@ impl LazyRepository {
     }
 
     fn silent(&self, cause: &str) -> StoreError {
-        StoreError::Unavailable {
+        StoreError::Unusable {
             place: self.place.clone(),
             cause: cause.to_owned(),
         }
@@ -94,7 +94,7 @@ mod tests {
         let error = late.head().await.unwrap_err();
         assert!(matches!(error, StoreError::NoRepository { .. }), "{error}");
         let error = late.get_many(&[], 0).await.unwrap_err();
-        assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+        assert!(matches!(error, StoreError::Unusable { .. }), "{error}");
         assert!(late.objects().is_none());
         let repository = Repository::create(&path).unwrap();
         let mut writer = Writer::begin(&repository).unwrap();

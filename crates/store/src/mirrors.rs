@@ -9,18 +9,23 @@
 //!   blocks that are still missing;
 //! - when to **hedge**: when an answer takes longer than 95% of the earlier ones, a second mirror is
 //!   asked; at most once in twenty requests (`budget`);
-//! - which mirrors are **set aside** for a while: those that fail, stall or give wrong answers (`breaker`).
+//! - what a **mute** mirror costs: when nothing at all has come from those that were asked for a quarter of a second,
+//!   others are asked in waves that double, so the good one of 32 is asked within half a second (`race`);
+//! - which mirrors are **set aside** for a while: those that fail, stall or give wrong answers (`breaker`);
+//! - who waits for whose **head** (`heads`);
+//! - that an **outage** is waited for until the caller's deadline (`outage`).
 //!
 //! A mirror that was set aside is tried again beside a request that another mirror answers, so that no caller
-//! waits for it. When all of several mirrors are dead, requests fail at once until the next try is due. A
-//! single mirror is always asked.
+//! waits for it. When no other is left, those that did not answer are asked again all the same.
 //!
 //! A request that lost a race goes on for a bounded time: its answer is already under way, its
 //! duration improves the score, and a wrong block in it is evidence.
 
 mod breaker;
 mod budget;
+mod heads;
 mod load;
+pub mod outage;
 mod race;
 mod score;
 #[cfg(test)]
@@ -31,16 +36,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use trust::{Handle, Record, Reject};
 
-use crate::{BlockStore, Replica, StoreError};
+use crate::{BlockStore, Replica};
 use breaker::{Breaker, Cause};
 use budget::Budget;
+pub use heads::{Asking, HeadAnswer, Heads};
 use load::{Load, load_bytes};
-use race::{Event, Race, cause_of};
+pub use outage::Outage;
+use outage::{SharedOutage, again_before};
+use race::{Event, Race};
 use score::Score;
 
 /// Maximum time for which a request that lost a race goes on.
@@ -80,6 +86,8 @@ pub enum Fault {
         place: String,
         /// What happened.
         cause: String,
+        /// Whether it may answer when it is asked again.
+        may_pass: bool,
     },
     /// It needs a newer bulla.
     Unsupported {
@@ -93,6 +101,22 @@ pub enum Fault {
         /// Number of denied blocks.
         blocks: usize,
     },
+}
+
+impl Fault {
+    /// Whether the mirror may answer when it is asked again.
+    fn may_pass(&self) -> bool {
+        matches!(self, Fault::Failed { may_pass: true, .. })
+    }
+}
+
+/// What mirrors that do not answer say, as one line.
+fn words(faults: &[Fault]) -> String {
+    let causes = faults.iter().filter_map(|fault| match fault {
+        Fault::Failed { cause, .. } => Some(cause.as_str()),
+        Fault::Wrong { .. } | Fault::Unsupported { .. } | Fault::Denied { .. } => None,
+    });
+    causes.collect::<Vec<&str>>().join("; ")
 }
 
 /// State of a mirror, for people.
@@ -134,6 +158,8 @@ struct MirrorState {
     breaker: Breaker,
     counts: Counts,
     last_fault: Option<String>,
+    /// No good answer came since its last fault.
+    is_failing: bool,
     /// Why its last head could not be used.
     refused: Option<String>,
     /// Requests under way, by ticket.
@@ -227,9 +253,11 @@ impl Mirror {
         let mut state = self.state();
         state.score.answered(handles, elapsed);
         state.breaker.good(Instant::now());
+        state.is_failing = false;
     }
 
-    fn faulty(&self, cause: Cause, words: String) {
+    /// Records a fault; gives whether it is the first one since a good answer.
+    fn faulty(&self, cause: Cause, words: String) -> bool {
         let mut state = self.state();
         match cause {
             Cause::Outage | Cause::Stall => state.counts.failures += 1,
@@ -238,6 +266,7 @@ impl Mirror {
         }
         state.breaker.bad(cause, Instant::now());
         state.last_fault = Some(words);
+        !std::mem::replace(&mut state.is_failing, true)
     }
 }
 
@@ -246,6 +275,7 @@ pub struct Mirrors {
     mirrors: Vec<Arc<Mirror>>,
     budget: Budget,
     leftovers: Arc<AtomicU64>,
+    outage: SharedOutage,
 }
 
 impl std::fmt::Debug for Mirrors {
@@ -261,6 +291,8 @@ struct Order {
     turns: VecDeque<Arc<Mirror>>,
     /// Was set aside and is due for another try: asked beside the first.
     due: Option<Arc<Mirror>>,
+    /// Are set aside because they do not answer; among those that are left out.
+    silent: VecDeque<Arc<Mirror>>,
     /// Mirrors that are left out, with the reason.
     out: Vec<Fault>,
 }
@@ -282,6 +314,7 @@ impl Mirrors {
             mirrors: replicas.into_iter().map(mirror).collect(),
             budget: Budget::default(),
             leftovers: Arc::default(),
+            outage: SharedOutage::default(),
         }
     }
 
@@ -308,6 +341,11 @@ impl Mirrors {
             }
         };
         self.mirrors.iter().map(one).collect()
+    }
+
+    /// The outage, if no mirror answers.
+    pub fn outage(&self) -> Option<Outage> {
+        self.outage.status()
     }
 
     /// Records whether the head of the `index`th mirror is behind the version in use. Such a mirror
@@ -347,74 +385,59 @@ impl Mirrors {
         }
     }
 
-    /// Asks every mirror for its head, also those that are set aside. `toward` is the path that the
-    /// caller will read next ([`Replica::head_toward`]). Ends `patience` after the first good answer;
-    /// mirrors that have not answered by then are not in the result.
-    pub async fn heads(
-        &self,
-        toward: Option<&[u8]>,
-        patience: Duration,
-    ) -> Vec<(usize, Result<Bytes, StoreError>)> {
-        let mut running: FuturesUnordered<_> = self
-            .mirrors
-            .iter()
-            .enumerate()
-            .map(|(index, mirror)| async move {
-                let started = Instant::now();
-                let answer = match toward {
-                    Some(path) => mirror.replica.head_toward(path).await,
-                    None => mirror.replica.head().await,
-                };
-                match &answer {
-                    Ok(_) => mirror.answered(1, started.elapsed()),
-                    Err(error) => mirror.faulty(cause_of(error), error.to_string()),
-                }
-                (index, answer)
-            })
-            .collect();
-        let mut heads = Vec::with_capacity(self.mirrors.len());
-        let mut until: Option<Instant> = None;
-        loop {
-            let next = match until {
-                None => running.next().await,
-                Some(until) => match tokio::time::timeout_at(until, running.next()).await {
-                    Ok(next) => next,
-                    Err(_) => break,
-                },
-            };
-            let Some((index, answer)) = next else { break };
-            if answer.is_ok() {
-                until.get_or_insert_with(|| Instant::now() + patience);
-            }
-            heads.push((index, answer));
-        }
-        heads.sort_by_key(|(index, _)| *index);
-        heads
-    }
-
-    /// Asks one mirror after the other, and a second one at the same time when the first is slow,
-    /// until `verifier` misses nothing. `around` is the maximum read-around, bytes.
+    /// Asks one mirror after the other, and others at the same time when one is slow or mute, until `verifier` misses
+    /// nothing. `around` is the maximum read-around, bytes. While mirrors that may have the rest do not answer, asks
+    /// again until `until`.
     ///
     /// # Errors
-    /// What each mirror did wrong, after all that may be asked were asked. There is no time-out here:
-    /// the caller holds the deadline and drops the future.
+    /// What each mirror did wrong, as far as it is known at `until`.
     pub async fn fetch(
         &self,
         around: usize,
         verifier: Arc<dyn ResponseVerifier>,
+        until: std::time::Instant,
+    ) -> Result<(), Vec<Fault>> {
+        let until: Instant = until.into();
+        let mut known = Vec::new();
+        loop {
+            let asked = self.ask_each(around, Arc::clone(&verifier), !known.is_empty());
+            let faults = match timeout_at(until, asked).await {
+                Ok(Ok(())) => {
+                    self.outage.ends();
+                    return Ok(());
+                }
+                Ok(Err(faults)) => faults,
+                Err(_) => return Err(known),
+            };
+            if !faults.iter().any(Fault::may_pass) {
+                return Err(faults);
+            }
+            let again = self.outage.goes_on(|| words(&faults));
+            let Some(again) = again_before(again, until) else {
+                return Err(faults);
+            };
+            known = faults;
+            tokio::time::sleep_until(again).await;
+        }
+    }
+
+    /// Asks the mirrors until `verifier` misses nothing, or all that may be asked were asked. In an outage
+    /// (`is_outage`), those that are set aside because they do not answer are asked too.
+    async fn ask_each(
+        &self,
+        around: usize,
+        verifier: Arc<dyn ResponseVerifier>,
+        is_outage: bool,
     ) -> Result<(), Vec<Fault>> {
         let want = verifier.missing();
         let load_bytes = load_bytes(want.len(), verifier.most_bytes(&want));
-        let order = self.order(load_bytes, Instant::now());
-        let mut race = Race {
-            verifier,
-            around,
-            turns: order.turns,
-            running: FuturesUnordered::new(),
-            newest: 0,
-            slow_at: Instant::now(),
-            faults: order.out,
-        };
+        let mut order = self.order(load_bytes, Instant::now());
+        // Rather than nobody. The requests that wait keep the pauses.
+        if is_outage || order.turns.is_empty() {
+            order.out.retain(|fault| !fault.may_pass());
+            order.turns.append(&mut order.silent);
+        }
+        let mut race = Race::new(verifier, around, order.turns, order.out);
         self.budget.earn();
         race.ask_next();
         if let Some(due) = order.due
@@ -436,6 +459,7 @@ impl Mirrors {
                         race.ask_next();
                     }
                 }
+                Event::Mute => race.ask_more(),
                 Event::Slow if self.budget.spend() => race.hedge(),
                 Event::Slow if race.newest_age() >= STALLED => race.hedge(),
                 Event::Slow => race.slow_at += STALLED,
@@ -458,6 +482,7 @@ impl Mirrors {
         let mut order = Order {
             turns: VecDeque::new(),
             due: None,
+            silent: VecDeque::new(),
             out: Vec::new(),
         };
         // A single mirror is always asked.
@@ -480,7 +505,9 @@ impl Mirrors {
                     order.out.push(Fault::Failed {
                         place: mirror.place().to_owned(),
                         cause: format!("{fault}; next try in {:.1} s", left.as_secs_f32()),
+                        may_pass: true,
                     });
+                    order.silent.push_back(Arc::clone(mirror));
                 }
             }
         }

@@ -56,6 +56,12 @@ pub trait BlockStore: Send + Sync + 'static {
         None
     }
 
+    /// When something came from the place for the last time, on whatever connection; `None` if that is not known. A
+    /// place from which nothing comes may be mute.
+    fn heard(&self) -> Option<std::time::Instant> {
+        None
+    }
+
     /// Whether the blocks are on this machine, so that caching them on disk gains nothing.
     fn is_local(&self) -> bool {
         false

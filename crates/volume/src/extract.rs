@@ -5,30 +5,47 @@
 //! no symbolic link is followed. No set-user-id program, device or capability is made unless the caller
 //! also trusts the publisher with owners. A few blocks can describe a tree that is larger than any disk,
 //! so the work stops with an error before the target's file system is full.
+//!
+//! An extraction that was interrupted goes on where it was: its mark lies in the target. What is there is compared by
+//! content, never by size and time (decision 0081).
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `beneath` | opening names without following links |
+//! | `mark` | the mark of an unfinished extraction |
+//! | `outcome` | what is asked, and what comes of it |
+//! | `target` | one file: its content and its attributes |
+//! | `there` | what lies in the target already |
 
+mod beneath;
+mod mark;
+mod outcome;
 mod target;
+mod there;
 
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use rustix::fs::{AtFlags, Dev, FileType, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, Dev, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use tokio::task::JoinSet;
-use trust::error::Class;
 use trust::inode::{Content, Inode, check_name};
 use trust::root::Totals;
 
-use reader::{ReadError, Reads};
+use reader::{Fetch, ReadError, Reads};
 
-use crate::extract::target::{Shared, open_beneath, open_target, shown, system, times};
+use crate::extract::beneath::open_beneath;
+use crate::extract::mark::Mark;
+pub use crate::extract::outcome::{ExtractError, ExtractOptions, Extracted, Refused};
+use crate::extract::target::{Fill, Shared, open_target, shown, system, times};
+use crate::extract::there::{There, below, replace};
 use crate::snapshot::Snapshot;
 use crate::verify::{MAX_DEPTH, Tally};
 use crate::volume::Volume;
-use crate::walk::{Step, Unlisted, Walk};
+use crate::walk::{Step, Unlisted, Walk, join};
 
 /// Files that are written at a time.
 const TASKS: usize = 16;
@@ -37,155 +54,93 @@ const ROOM_EVERY: u64 = 64;
 /// Most left-out entries that are listed; more are only counted.
 const MAX_SKIPPED_TOLD: usize = 1000;
 
-/// What the caller asks for.
-#[derive(Debug, Clone)]
-pub struct ExtractOptions {
-    /// Set owners, set-user-id bits, capabilities and devices as published. Needs root. The publisher can
-    /// then take over this machine.
-    pub owner: bool,
-    /// Leave out what cannot be made here instead of giving up.
-    pub skip_special: bool,
-    /// Bytes of the target's file system that stay free.
-    pub keep_free_bytes: u64,
-    /// Number of files (inodes) of the target's file system that stay free, if it has a limit.
-    pub keep_free_files: u64,
-}
-
-impl Default for ExtractOptions {
-    fn default() -> Self {
-        ExtractOptions {
-            owner: false,
-            skip_special: false,
-            keep_free_bytes: 64 << 20,
-            keep_free_files: 1024,
-        }
-    }
-}
-
-/// What was made.
-#[derive(Debug, Default)]
-pub struct Extracted {
-    /// What was made, in numbers; the content of a hard-linked file counts once.
-    pub totals: Totals,
-    /// Entries and attributes that were left out.
-    pub skipped_count: u64,
-    /// The first of them: path, and why.
-    pub skipped: Vec<(PathBuf, String)>,
-}
-
-/// Why a tree could not be extracted. Files that were made until then stay.
-#[derive(Debug, thiserror::Error)]
-pub enum ExtractError {
-    /// The bytes cannot be fetched, or cannot be proved.
-    #[error("{}", path.display())]
-    Read {
-        /// Inside the volume.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        why: ReadError,
-    },
-    /// The target is not an empty directory.
-    #[error("{} is not an empty directory", path.display())]
-    NotEmpty {
-        /// The target.
-        path: PathBuf,
-    },
-    /// The system returned an error.
-    #[error("cannot make {}", path.display())]
-    System {
-        /// Inside the target.
-        path: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// A device or another entry that only root may make, and only for a trusted publisher.
-    #[error("{} is a {what}, which is made only by root and with --owner", path.display())]
-    Special {
-        /// Inside the target.
-        path: PathBuf,
-        /// What it is.
-        what: &'static str,
-    },
-    /// The tree needs more space than there is.
-    #[error(
-        "{}: the target's file system is nearly full; the tree is larger than what it can hold",
-        path.display()
-    )]
-    NoRoom {
-        /// What was being made, inside the target.
-        path: PathBuf,
-    },
-    /// The tree is deeper than [`crate::verify::MAX_DEPTH`].
-    #[error("{} is nested too deeply", path.display())]
-    TooDeep {
-        /// Inside the target.
-        path: PathBuf,
-    },
-    /// A task ended without a result, which is a defect of this program.
-    #[error("a task died: {0}")]
-    Died(String),
-}
-
-impl ExtractError {
-    /// The product-wide name of the error, if it has one.
-    pub fn class(&self) -> Option<Class> {
-        match self {
-            ExtractError::Read { why, .. } => why.class(),
-            _ => None,
-        }
-    }
-}
-
-/// Copies the tree of `snapshot` into `target`, which is made when missing and must be empty.
+/// Copies what is at `path` in `snapshot` (which is `top`) into `target`: the content of a directory, or a single file
+/// under its name. The target is made when missing. It must be empty, or have the mark of the same extraction that was
+/// interrupted; then this one goes on with what is there.
 ///
 /// # Errors
 /// [`ExtractError`]; the first one ends the work.
 pub async fn extract(
     volume: &Arc<Volume>,
     snapshot: &Arc<Snapshot>,
+    (path, top): (&[u8], &Inode),
     target: &Path,
     options: &ExtractOptions,
     tally: &Arc<Tally>,
 ) -> Result<Extracted, ExtractError> {
+    let (base, name) = split(path);
+    let is_directory = matches!(top.content, Content::Directory { .. });
+    let how = Fetch::Until(volume.deadline());
+    let of_mark = mark::name(snapshot.tree(), (name, top), how).await;
+    let of_mark = of_mark.map_err(|why| ExtractError::Read {
+        path: shown(path),
+        why,
+    })?;
     let root = open_target(target)?;
+    let text = mark::text(volume.id(), path);
+    let (mark, goes_on) = mark::begin(root.as_fd(), target, of_mark, &text)?;
     let mut work = Work {
         shared: Arc::new(Shared {
             volume: Arc::clone(volume),
             tree: snapshot.tree().read_once(),
             options: options.clone(),
             tally: Arc::clone(tally),
+            refused: Mutex::default(),
         }),
         root: Arc::new(root),
+        base: Bytes::copy_from_slice(if is_directory { path } else { base }),
+        goes_on,
+        mark,
         links: HashMap::new(),
         tasks: JoinSet::new(),
-        // The target is the root directory.
         made: Extracted {
-            totals: Totals::of(snapshot.root()),
+            went_on: goes_on,
             ..Extracted::default()
         },
     };
-    let outcome = work.tree(snapshot).await;
+    let outcome = match is_directory {
+        true => work.tree(snapshot, top).await,
+        false => work.single(name, path, top).await,
+    };
     // No task writes any more when this returns, even after an error.
     let mut drained = Ok(());
     while let Some(settled) = work.settle_one().await {
         drained = drained.and(settled);
     }
-    outcome.and(drained)?;
-    work.finish_root()?;
-    Ok(work.made)
+    if let Err(error) = outcome.and(drained) {
+        work.leave_nothing();
+        return Err(error);
+    }
+    work.mark.remove(work.root.as_fd()).map_err(system(b""))?;
+    if is_directory {
+        work.finish_root(top)?;
+    }
+    Ok(work.done())
 }
 
 /// The result of a task for its file.
 struct Written {
     path: Bytes,
     left_out: Vec<String>,
+    /// Whether its content was there.
+    kept: bool,
+}
+
+/// A directory that is being filled.
+struct Open {
+    fd: Arc<OwnedFd>,
+    /// Entries that were made in it.
+    entries: u64,
 }
 
 struct Work {
     shared: Arc<Shared>,
     root: Arc<OwnedFd>,
+    /// The path in the volume that the target stands for.
+    base: Bytes,
+    /// Something of an earlier run may be there.
+    goes_on: bool,
+    mark: Mark,
     /// Hard-link sets that were begun: the encoded inode, and its first path.
     links: HashMap<Vec<u8>, Bytes>,
     tasks: JoinSet<Result<Written, ExtractError>>,
@@ -193,12 +148,24 @@ struct Work {
 }
 
 impl Work {
-    async fn tree(&mut self, snapshot: &Snapshot) -> Result<(), ExtractError> {
-        let top = snapshot.root().as_ref().clone();
+    async fn tree(&mut self, snapshot: &Snapshot, top: &Inode) -> Result<(), ExtractError> {
+        // The target is the root directory.
+        self.made.totals = Totals::of(top);
         let shared = Arc::clone(&self.shared);
-        let mut walk = Walk::new(snapshot, Bytes::new(), top, Reads::Everything);
-        // The directories that are being filled.
-        let mut open = vec![Arc::clone(&self.root)];
+        let (base, top) = (self.base.clone(), top.clone());
+        let mut walk = match self.goes_on {
+            true => Walk::rest(
+                snapshot,
+                base.clone(),
+                top,
+                there::of_same_length(&self.root, &base),
+            ),
+            false => Walk::new(snapshot, base, top, Reads::Everything),
+        };
+        let mut open = vec![Open {
+            fd: Arc::clone(&self.root),
+            entries: 0,
+        }];
         loop {
             let step = walk.next(|| shared.how()).await;
             let step = step.map_err(|Unlisted { path, why }| ExtractError::Read {
@@ -208,14 +175,20 @@ impl Work {
             match step {
                 None => return Ok(()),
                 Some(Step::Left { path, inode }) => {
+                    let Some(done) = open.pop() else {
+                        return Ok(());
+                    };
+                    if self.goes_on {
+                        self.look_over(&done, &path, &inode).await?;
+                    }
                     // Everything in it has been made (filling its files does not change it): the mode and
                     // time that are set now stay.
-                    if let (Some(done), false) = (open.pop(), open.is_empty()) {
-                        self.directory_attributes(&done, &path, &inode).await?;
+                    if !open.is_empty() {
+                        self.directory_attributes(&done.fd, &path, &inode).await?;
                     }
                 }
                 Some(Step::Entry { path, name, inode }) => {
-                    let Some(directory) = open.last().map(Arc::clone) else {
+                    let Some(directory) = open.last_mut() else {
                         return Ok(());
                     };
                     // The reader has checked names already. Checked again, because a bad one leaves the target.
@@ -224,21 +197,41 @@ impl Work {
                         why: ReadError::of_signed(why),
                     })?;
                     if self.made.totals.entries() % ROOM_EVERY == 1 {
-                        self.shared.check_room(directory.as_fd(), &path, 0)?;
+                        self.shared.check_room(directory.fd.as_fd(), &path, 0)?;
                     }
+                    let above = Arc::clone(&directory.fd);
                     if !matches!(inode.content, Content::Directory { .. }) {
-                        self.entry(&directory, &name, path, inode).await?;
+                        let is_made = self.entry(&above, &name, path, inode).await?;
+                        directory.entries += u64::from(is_made);
                         continue;
                     }
                     if walk.depth() >= MAX_DEPTH {
                         return Err(ExtractError::TooDeep { path: shown(&path) });
                     }
-                    open.push(self.directory(&directory, &name, &path)?);
+                    directory.entries += 1;
+                    open.push(Open {
+                        fd: self.directory(&above, &name, &path)?,
+                        entries: 0,
+                    });
                     self.made.totals.add(Totals::of(&inode));
                     walk.enter(path, inode);
                 }
             }
         }
+    }
+
+    /// Extracts what is no directory, under its own name.
+    async fn single(
+        &mut self,
+        name: &[u8],
+        path: &[u8],
+        inode: &Inode,
+    ) -> Result<(), ExtractError> {
+        let root = Arc::clone(&self.root);
+        self.shared.check_room(root.as_fd(), path, 0)?;
+        let path = Bytes::copy_from_slice(path);
+        self.entry(&root, name, path, inode.clone()).await?;
+        Ok(())
     }
 
     /// Makes a directory.
@@ -248,19 +241,72 @@ impl Work {
         name: &[u8],
         path: &[u8],
     ) -> Result<Arc<OwnedFd>, ExtractError> {
-        rustix::fs::mkdirat(parent, name, Mode::RWXU).map_err(system(path))?;
+        let make = || rustix::fs::mkdirat(parent, name, Mode::RWXU);
+        let mut made = make();
+        if self.goes_on && made == Err(Errno::EXIST) {
+            match there::directory(parent.as_fd(), name) {
+                Ok(fd) => return Ok(Arc::new(fd)),
+                // Not a directory, or a link to one.
+                Err(Errno::NOTDIR | Errno::LOOP) => {
+                    made = there::clear(parent.as_fd(), name).and_then(|()| make());
+                }
+                Err(errno) => made = Err(errno),
+            }
+        }
+        made.map_err(system(path))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = open_beneath(parent.as_fd(), name, flags, Mode::empty());
         Ok(Arc::new(fd.map_err(system(path))?))
     }
 
+    /// Compares the names in a directory with those of the tree: what is there besides them is told and left alone.
+    async fn look_over(
+        &mut self,
+        done: &Open,
+        path: &[u8],
+        inode: &Inode,
+    ) -> Result<(), ExtractError> {
+        let is_top = path.len() == self.base.len();
+        let mut found = 0;
+        for entry in Dir::read_from(&done.fd).map_err(system(path))? {
+            let entry = entry.map_err(system(path))?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") || (is_top && name == self.mark.name) {
+                continue;
+            }
+            let known = self
+                .shared
+                .tree
+                .lookup(inode, name, self.shared.how())
+                .await;
+            let known = known.map_err(|why| ExtractError::Read {
+                path: shown(path),
+                why,
+            })?;
+            if known.is_some() {
+                found += 1;
+                continue;
+            }
+            self.made.extra_count += 1;
+            if self.made.extra.len() < MAX_SKIPPED_TOLD {
+                let extra = join(below(&self.base, path), name);
+                self.made.extra.push(shown(&extra));
+            }
+        }
+        if found < done.entries {
+            return Err(ExtractError::Fewer { path: shown(path) });
+        }
+        Ok(())
+    }
+
+    /// Makes an entry that is no directory; false if it is left out.
     async fn entry(
         &mut self,
         directory: &Arc<OwnedFd>,
         name: &[u8],
         path: Bytes,
         inode: Inode,
-    ) -> Result<(), ExtractError> {
+    ) -> Result<bool, ExtractError> {
         let mut totals = Totals::of(&inode);
         if inode.link_group.is_some() {
             // Keyed by the whole inode: if a publisher makes members of one set differ, each becomes a
@@ -271,16 +317,23 @@ impl Work {
                 totals.bytes = 0;
                 self.made.totals.add(totals);
                 self.shared.tally.add(1, 0);
-                return self.link(&first, directory, name, &path);
+                self.link(&first, directory, name, &path)?;
+                return Ok(true);
             }
             self.links.insert(key, path.clone());
         }
         self.made.totals.add(totals);
         match &inode.content {
-            Content::Regular(_) => self.file(directory, name, path, inode).await,
+            Content::Regular(_) => {
+                self.file(directory, name, path, inode).await?;
+                Ok(true)
+            }
             Content::Symlink(target) => {
-                rustix::fs::symlinkat(&**target, directory, name).map_err(system(&path))?;
-                self.named_attributes(directory, name, &path, &inode)
+                let place = (directory.as_fd(), name);
+                let make = || rustix::fs::symlinkat(&**target, directory, name);
+                replace(self.goes_on, place, make).map_err(system(&path))?;
+                self.named_attributes(directory, name, &path, &inode)?;
+                Ok(true)
             }
             Content::Fifo => self.node(directory, name, &path, &inode, FileType::Fifo, 0),
             Content::Socket => self.node(directory, name, &path, &inode, FileType::Socket, 0),
@@ -306,11 +359,11 @@ impl Work {
                     device,
                 )
             }
-            Content::Directory { .. } => Ok(()),
+            Content::Directory { .. } => Ok(true),
         }
     }
 
-    /// Makes a file here, and fills it in a task.
+    /// Makes a file here, or takes the one that is there, and fills it in a task.
     async fn file(
         &mut self,
         directory: &Arc<OwnedFd>,
@@ -323,14 +376,41 @@ impl Work {
                 settled?;
             }
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let fd = open_beneath(directory.as_fd(), name, flags, Mode::RUSR | Mode::WUSR);
-        let fd = fd.map_err(system(&path))?;
+        let there = match self.goes_on {
+            true => there::file(directory.as_fd(), name),
+            false => None,
+        };
         let shared = Arc::clone(&self.shared);
+        let (fd, fill) = match there {
+            Some(There::Own(fd)) => (fd, Fill::Mend),
+            // Here and not in a task: the next member of a set of links must find the file that stays, and a directory
+            // must not change after its time is set.
+            Some(There::Fixed(fd))
+                if shared
+                    .content(fd.as_fd(), &path, &inode, Fill::Compare)
+                    .await? =>
+            {
+                (fd, Fill::Compare)
+            }
+            Some(There::Fixed(_)) | None => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+                let mode = Mode::RUSR | Mode::WUSR;
+                let make = || open_beneath(directory.as_fd(), name, flags, mode);
+                let made = replace(self.goes_on, (directory.as_fd(), name), make);
+                (made.map_err(system(&path))?, Fill::Write)
+            }
+        };
         self.tasks.spawn(async move {
-            shared.content(fd.as_fd(), &path, &inode).await?;
+            let kept = match fill {
+                Fill::Compare => true,
+                fill => shared.content(fd.as_fd(), &path, &inode, fill).await?,
+            };
             let left_out = shared.attributes(fd.as_fd(), &path, &inode).await?;
-            Ok(Written { path, left_out })
+            Ok(Written {
+                path,
+                left_out,
+                kept: kept && fill != Fill::Write,
+            })
         });
         Ok(())
     }
@@ -343,7 +423,7 @@ impl Work {
         name: &[u8],
         path: &[u8],
     ) -> Result<(), ExtractError> {
-        let (parent, base) = split(first);
+        let (parent, base) = split(below(&self.base, first));
         let parent = if parent.is_empty() {
             Arc::clone(&self.root)
         } else {
@@ -351,9 +431,23 @@ impl Work {
             let fd = open_beneath(self.root.as_fd(), parent, flags, Mode::empty());
             Arc::new(fd.map_err(system(path))?)
         };
-        rustix::fs::linkat(&parent, base, directory, name, AtFlags::empty()).map_err(system(path))
+        let make = || {
+            let made = rustix::fs::linkat(&parent, base, directory, name, AtFlags::empty());
+            let same = || -> Result<bool, Errno> {
+                let stay = AtFlags::SYMLINK_NOFOLLOW;
+                let one = rustix::fs::statat(&parent, base, stay)?;
+                let other = rustix::fs::statat(directory, name, stay)?;
+                Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+            };
+            match made {
+                Err(Errno::EXIST) if self.goes_on && same()? => Ok(()),
+                made => made,
+            }
+        };
+        replace(self.goes_on, (directory.as_fd(), name), make).map_err(system(path))
     }
 
+    /// Makes a special file; false if it is left out.
     fn node(
         &mut self,
         directory: &OwnedFd,
@@ -362,7 +456,7 @@ impl Work {
         inode: &Inode,
         kind: FileType,
         device: Dev,
-    ) -> Result<(), ExtractError> {
+    ) -> Result<bool, ExtractError> {
         let what = match kind {
             FileType::CharacterDevice => "character device",
             FileType::BlockDevice => "block device",
@@ -372,14 +466,19 @@ impl Work {
         let made = if is_device && !self.shared.options.owner {
             Err(Errno::PERM)
         } else {
-            rustix::fs::mknodat(directory, name, kind, Mode::RUSR | Mode::WUSR, device)
+            let mode = Mode::RUSR | Mode::WUSR;
+            let make = || rustix::fs::mknodat(directory, name, kind, mode, device);
+            replace(self.goes_on, (directory.as_fd(), name), make)
         };
         match made {
-            Ok(()) => self.named_attributes(directory, name, path, inode),
+            Ok(()) => {
+                self.named_attributes(directory, name, path, inode)?;
+                Ok(true)
+            }
             Err(Errno::PERM) if self.shared.options.skip_special => {
                 self.made.totals.other = self.made.totals.other.saturating_sub(1);
                 self.skipped(path, format!("a {what}, which only root may make"));
-                Ok(())
+                Ok(false)
             }
             Err(Errno::PERM) => Err(ExtractError::Special {
                 path: shown(path),
@@ -397,18 +496,17 @@ impl Work {
         path: &[u8],
         inode: &Inode,
     ) -> Result<(), ExtractError> {
-        let stay = AtFlags::SYMLINK_NOFOLLOW;
-        if let (true, Some(owner)) = (self.shared.options.owner, &inode.owner) {
-            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-            rustix::fs::chownat(directory, name, Some(uid), Some(gid), stay)
-                .map_err(system(path))?;
-        }
+        let (stay, shared) = (AtFlags::SYMLINK_NOFOLLOW, &self.shared);
+        let mode = shared.owner(path, inode, |uid, gid| {
+            rustix::fs::chownat(directory, name, uid, gid, stay)
+        })?;
         if !matches!(inode.content, Content::Symlink(_)) {
-            rustix::fs::chmodat(directory, name, self.shared.mode(inode), AtFlags::empty())
-                .map_err(system(path))?;
+            let outcome = rustix::fs::chmodat(directory, name, mode, AtFlags::empty());
+            shared.mode(path, outcome)?;
         }
-        rustix::fs::utimensat(directory, name, &times(inode), stay).map_err(system(path))?;
-        self.shared.tally.add(1, 0);
+        let outcome = rustix::fs::utimensat(directory, name, &times(inode), stay);
+        shared.time(path, outcome)?;
+        shared.tally.add(1, 0);
         Ok(())
     }
 
@@ -426,10 +524,31 @@ impl Work {
     }
 
     /// The target itself comes last, because its mode may forbid the other steps.
-    fn finish_root(&mut self) -> Result<(), ExtractError> {
-        let top = Arc::clone(self.shared.tree.root());
-        rustix::fs::fchmod(&self.root, self.shared.mode(&top)).map_err(system(b""))?;
-        rustix::fs::futimens(&self.root, &times(&top)).map_err(system(b""))
+    fn finish_root(&mut self, top: &Inode) -> Result<(), ExtractError> {
+        let path = self.base.clone();
+        let mode = Mode::from_raw_mode(u32::from(top.mode) & self.shared.allowed());
+        self.shared
+            .mode(&path, rustix::fs::fchmod(&self.root, mode))?;
+        self.shared
+            .time(&path, rustix::fs::futimens(&self.root, &times(top)))?;
+        Ok(())
+    }
+
+    /// After an error: a target in which nothing was made is as it was.
+    fn leave_nothing(&self) {
+        let is_empty = self.made.totals.entries() <= 1 && !self.goes_on;
+        if is_empty {
+            // If it stays, the next run goes on with nothing.
+            let _ = self.mark.remove(self.root.as_fd());
+        }
+    }
+
+    fn done(mut self) -> Extracted {
+        let refused = &self.shared.refused;
+        let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+        self.made.refused = std::mem::take(&mut refused);
+        drop(refused);
+        self.made
     }
 
     /// Waits for one file; `None` when there is none.
@@ -440,6 +559,7 @@ impl Work {
             Err(died) => return Some(Err(ExtractError::Died(died.to_string()))),
         };
         self.shared.tally.add(1, 0);
+        self.made.kept += u64::from(written.kept);
         for why in written.left_out {
             self.skipped(&written.path, why);
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use state::{LockedState, VolumeState};
 use store::StoreError;
-use store::mirrors::Mirrors;
+use store::mirrors::{Asking, Heads, Mirrors};
 use trust::Reject;
 use trust::chain::Chain;
 use trust::error::Class;
@@ -47,9 +47,10 @@ pub struct HeadRound<'a> {
     /// The path that is read first, `/` between its names. Far replicas may send its blocks together
     /// with the head. Only a hint.
     pub toward: Option<&'a [u8]>,
-    /// How long the other heads are waited for once one has come. A reader waits little, because its
-    /// user waits; a replica that follows waits longer, to miss no newer version.
+    /// How long the other heads are waited for once one has come (`store::mirrors::Heads` has all rules).
     pub patience: Duration,
+    /// Whether replicas that do not answer are asked again while no usable head has come.
+    pub through_outages: bool,
 }
 
 /// A head as a replica sent it, not verified.
@@ -105,21 +106,42 @@ struct Judgement {
 }
 
 impl HeadRound<'_> {
-    /// Asks all replicas at once.
-    pub async fn fetch(&self, deadline: Instant) -> Fetched {
+    /// Begins to ask all replicas at once.
+    pub fn ask(&self) -> Heads<'_> {
+        self.mirrors.heads(Asking {
+            toward: self.toward,
+            patience: self.patience,
+            through_outages: self.through_outages,
+        })
+    }
+
+    /// The heads that pass the floor, as [`HeadRound::verify`] gives them. If it refuses those that came first and the
+    /// round waits for outages, the next ones are taken: a replica that is old or lies does not end the wait for others.
+    ///
+    /// # Errors
+    /// As [`HeadRound::verify`].
+    pub async fn heads(&self, deadline: Instant) -> Result<Vec<VerifiedHead>, VolumeError> {
+        let (mut asked, mut errors) = (self.ask(), Vec::new());
+        while let Some(fetched) = self.next(&mut asked, deadline).await {
+            match self.verify(fetched, None, deadline).await {
+                Ok((heads, _)) => return Ok(heads),
+                Err(error @ VolumeError::State(_)) => return Err(error),
+                Err(error) if error.class() == Some(Class::Fork) => return Err(error),
+                Err(error) => errors.push(error),
+            }
+            if !self.through_outages {
+                break;
+            }
+        }
+        Err(gravest(errors))
+    }
+
+    /// The next answers of replicas; `None` if no more come.
+    pub async fn next(&self, asked: &mut Heads<'_>, deadline: Instant) -> Option<Fetched> {
+        let answers = asked.next(deadline).await?;
         let places: Vec<&str> = self.mirrors.replicas().map(|r| r.place()).collect();
         let place = |mirror: usize| places.get(mirror).copied().unwrap_or_default().to_owned();
         let mut fetched = Fetched::default();
-        // At most half of the time that is left: heads that have come would be lost at the deadline.
-        let left = deadline.saturating_duration_since(Instant::now());
-        let patience = self.patience.min(left / 2);
-        let asked = self.mirrors.heads(self.toward, patience);
-        let Ok(answers) = tokio::time::timeout_at(deadline.into(), asked).await else {
-            let cause = format!("{} did not answer before the deadline", places.join(", "));
-            let error = VolumeError::unavailable("the head", cause);
-            fetched.errors.push((None, error));
-            return fetched;
-        };
         for (mirror, answer) in answers {
             let place = place(mirror);
             let mirror = Some(mirror);
@@ -140,7 +162,7 @@ impl HeadRound<'_> {
                 }
             }
         }
-        fetched
+        Some(fetched)
     }
 
     /// The heads that pass the floor, and what is wrong with the others. Newest first, those that are valid

@@ -401,7 +401,8 @@ impl HeadRound<'_> {
         &self,
         deadline: Instant,
     ) -> Result<(Vec<History>, Vec<VolumeError>), VolumeError> {
-        let fetched = self.fetch(deadline).await;
+        let fetched = self.next(&mut self.ask(), deadline).await;
+        let fetched = fetched.unwrap_or_default();
         let mut errors: Vec<_> = fetched.errors.into_iter().map(|(_, error)| error).collect();
         let mut histories = Vec::new();
         if fetched.heads.is_empty() {

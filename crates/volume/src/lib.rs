@@ -4,23 +4,6 @@
 //! `reader::Tree` (names and bytes, all verified) → opened replicas, which are not trusted. This crate
 //! does not know how a replica is reached: `wire::location` opens them.
 //!
-//! ```no_run
-//! use volume::{Fetch, Volume, VolumeError, VolumeOptions};
-//! # async fn read(
-//! #     id: trust::statement::VolumeId,
-//! #     replicas: Vec<std::sync::Arc<dyn store::Replica>>,
-//! # ) -> Result<(), VolumeError> {
-//! let volume = Volume::open(id, replicas, VolumeOptions::default()).await?;
-//! let snapshot = volume.current()?;
-//! let how = Fetch::Until(volume.deadline());
-//! if let Some(file) = snapshot.follow(b"docs/README", how).await? {
-//!     let first = snapshot.read(&file, 0, 4096, how).await?;
-//!     println!("{} bytes", first.concat().len());
-//! }
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! `examples/read_file.rs` opens replicas as well; `examples/check_proof.rs` needs none.
 //!
 //! | module | what lives there |

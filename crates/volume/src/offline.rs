@@ -15,6 +15,7 @@ use trust::head::Head;
 use trust::judge::Offer;
 
 use crate::error::VolumeError;
+use crate::heads::HeadRound;
 use crate::search::{Candidate, Search};
 
 impl Search<'_> {
@@ -28,10 +29,17 @@ impl Search<'_> {
             return Ok((candidate, false));
         }
         // The replicas get half of the time. The rest is for the blocks of the kept version, some of
-        // which may have to be fetched.
+        // which may have to be fetched. With that version at hand, nobody waits for the end of an outage.
         let now = Instant::now();
         let half = now + deadline.saturating_duration_since(now) / 2;
-        let error = match self.newest(half).await {
+        let at_once = Search {
+            round: HeadRound {
+                through_outages: false,
+                ..self.round
+            },
+            options: self.options,
+        };
+        let error = match at_once.newest(half).await {
             Ok(candidate) => return Ok((candidate, false)),
             Err(error) => error,
         };

@@ -14,7 +14,9 @@ use crate::heads::{HeadRound, VerifiedHead};
 use crate::options::VolumeOptions;
 use crate::snapshot::Snapshot;
 
-/// How long a reader waits for the other heads once one has come.
+/// How long the other heads are waited for once one has come: by who opens a volume, because a user waits,
+pub(crate) const OPENING_PATIENCE: Duration = Duration::from_millis(250);
+/// and by a mount that looks for a newer version, because nobody waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A newer version that passed the floor and whose root was fetched, but which is not adopted yet.
@@ -76,9 +78,7 @@ impl Search<'_> {
         if matches!(self.options.freshness, Freshness::Pinned { .. }) {
             return self.pinned(deadline).await;
         }
-        let fetched = self.round.fetch(deadline).await;
-        let (heads, _) = self.round.verify(fetched, None, deadline).await?;
-        Ok(heads)
+        self.round.heads(deadline).await
     }
 
     /// The newest of `heads` whose root and top directory can be fetched, and what `current` demands.

@@ -9,6 +9,9 @@ use trust::root::RootRecord;
 use trust::statement::Signed;
 use trust::version_name::VersionName;
 
+/// The end of a version that does not expire, because the reader stays at it.
+const NO_END: u64 = u64::MAX;
+
 /// One verified version of a volume. Dereferences to its [`Tree`], through which names, attributes and
 /// content are read.
 #[derive(Debug, Clone)]
@@ -83,8 +86,8 @@ impl Snapshot {
     /// The same version as history: it does not expire.
     pub(crate) fn pinned(&self) -> Self {
         Snapshot {
-            valid_until: u64::MAX,
-            fresh_until: u64::MAX,
+            valid_until: NO_END,
+            fresh_until: NO_END,
             ..self.clone()
         }
     }
@@ -117,6 +120,12 @@ impl Snapshot {
     /// Until when the snapshot may be used, unix seconds.
     pub fn valid_until(&self) -> u64 {
         self.valid_until
+    }
+
+    /// Until when the snapshot may be used, unix seconds; `None` if it does not expire, because the reader stays at
+    /// this version.
+    pub fn end(&self) -> Option<u64> {
+        Some(self.valid_until).filter(|end| *end != NO_END)
     }
 
     /// Until when the statement itself holds, unix seconds. The time between this and

@@ -21,7 +21,7 @@ use crate::error::VolumeError;
 use crate::heads::{HeadRound, VerifiedHead, nothing_published};
 pub use crate::options::VolumeOptions;
 pub use crate::search::{Candidate, Demands};
-use crate::search::{CurrentVersion, PATIENCE, Search};
+use crate::search::{CurrentVersion, OPENING_PATIENCE, PATIENCE, Search};
 use crate::snapshot::Snapshot;
 
 /// An open volume.
@@ -87,7 +87,8 @@ impl Volume {
             wall: clock.wall(),
             now: clock.now(),
             toward: options.toward.as_deref(),
-            patience: PATIENCE,
+            patience: OPENING_PATIENCE,
+            through_outages: true,
         };
         let search = Search {
             round,
@@ -211,6 +212,8 @@ impl Volume {
             now: self.now(),
             toward: None,
             patience: PATIENCE,
+            // The version in use stays while nothing newer is found.
+            through_outages: false,
         }
     }
 

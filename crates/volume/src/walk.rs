@@ -5,7 +5,7 @@
 //! between the top and the current one, besides what [`reader::Ahead`] keeps.
 
 use bytes::Bytes;
-use reader::{Ahead, Fetch, ReadError, Reads, Tree};
+use reader::{Ahead, Fetch, Here, ReadError, Reads, Tree};
 use trust::tree::inode::Inode;
 
 /// Entries of a directory that are listed at a time.
@@ -61,6 +61,16 @@ impl<'a> Walk<'a> {
     /// A walk of the directory `top` at `path`, of which the caller is going to read what `reads` says.
     pub fn new(tree: &'a Tree, path: Bytes, top: Inode, reads: Reads) -> Walk<'a> {
         let ahead = tree.ahead(&path, &top, reads);
+        Walk::with(tree, path, top, ahead)
+    }
+
+    /// A walk of which the caller is going to read everything except the content of files that it has, says `here`.
+    pub fn rest(tree: &'a Tree, path: Bytes, top: Inode, here: Here) -> Walk<'a> {
+        let ahead = tree.rest_ahead(&path, &top, here);
+        Walk::with(tree, path, top, ahead)
+    }
+
+    fn with(tree: &'a Tree, path: Bytes, top: Inode, ahead: Ahead) -> Walk<'a> {
         let mut walk = Walk {
             tree,
             ahead,

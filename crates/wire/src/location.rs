@@ -3,7 +3,7 @@
 //! A SOURCE is `VOLUMEID@LOCATION`. The volume id is trusted; the location is only a hint. Relies on
 //! `remote`, `http` and `store` for the replicas that it opens.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -208,7 +208,7 @@ impl Location {
             }
             Location::Directory(path) => match Repository::open(path) {
                 Ok(repository) => Ok(Arc::new(repository)),
-                Err(e) => Err(unusable(&e)),
+                Err(e) => Err(unusable(&e, path)),
             },
             Location::Server { host, port } => {
                 let address = if host.contains(':') {
@@ -223,8 +223,12 @@ impl Location {
     }
 }
 
-fn unusable(error: &StoreError) -> LocationError {
-    let words = error.to_string();
+fn unusable(error: &StoreError, path: &Path) -> LocationError {
+    let mut words = error.to_string();
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    if let Some(host) = name.filter(|name| !path.exists() && name.contains(['.', ':'])) {
+        words.push_str(&format!(" (a server is written bulla://{host})"));
+    }
     match error {
         StoreError::NoVolume { .. }
         | StoreError::NoRepository { .. }

@@ -77,7 +77,8 @@ impl Default for RemoteOptions {
             progress: Duration::from_secs(60),
             idle: Duration::from_secs(120),
             first_pause: Duration::from_millis(50),
-            max_pause: Duration::from_secs(5),
+            // A caller may wait for the end of an outage.
+            max_pause: Duration::from_millis(500),
             max_held_bytes: 256 << 20,
             head_around_bytes: 8 << 10,
             way_around_bytes: MAX_PUSHED_BYTES,
@@ -318,12 +319,12 @@ impl RemoteStore {
             Failure::Closed(cause) | Failure::Stalled(cause) => {
                 StoreError::Unavailable { place, cause }
             }
-            Failure::Longer => StoreError::Unavailable {
+            Failure::Longer => StoreError::Unusable {
                 place,
                 cause: "its answer is longer than expected".to_owned(),
             },
             // Another service at a mistyped port is not an attack.
-            Failure::Bad(Reject::Malformed { what: "hello", .. }) => StoreError::Unavailable {
+            Failure::Bad(Reject::Malformed { what: "hello", .. }) => StoreError::Unusable {
                 place,
                 cause: "it does not speak bulla; write http:// for the HTTP port of a mirror"
                     .to_owned(),
@@ -382,6 +383,11 @@ impl BlockStore for RemoteStore {
             self.get_new(&unique, around, usize::try_from(most_bytes).ok())
                 .await
         })
+    }
+
+    fn heard(&self) -> Option<Instant> {
+        let state = self.state();
+        state.link.as_ref().and_then(|link| link.heard())
     }
 
     /// A block that came with the head. Given only once: a caller that finds it wrong asks the network.

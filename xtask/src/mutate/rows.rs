@@ -1,4 +1,4 @@
-//! The table `xtask/mutations.toml`: which checks are removed, and which test must notice it.
+//! The tables `crates/X/mutations.toml`: which checks of a crate are removed, and which test must notice it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,8 +8,11 @@ use serde::Deserialize;
 
 use crate::cargo::Executable;
 
-/// The whole table.
-#[derive(Debug, Deserialize)]
+/// The name of a table in the directory of its crate.
+pub const FILE: &str = "mutations.toml";
+
+/// The table of one crate, or those of all crates as one.
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
     /// The rows, in the order of the file.
@@ -22,7 +25,7 @@ pub struct Table {
 pub struct Mutation {
     /// Name of the check, as `block-hash`.
     pub name: String,
-    /// The file with the check.
+    /// The file with the check. In a table: from the directory of the crate. In [`Table`]: from the root.
     pub file: String,
     /// The exact text, which must occur once.
     pub find: String,
@@ -34,9 +37,6 @@ pub struct Mutation {
     pub target: String,
     /// The full name of the test.
     pub test: String,
-    /// Whether the short run (CI) includes it.
-    #[serde(default)]
-    pub ci: bool,
 }
 
 impl Mutation {
@@ -54,15 +54,29 @@ impl Mutation {
 }
 
 impl Table {
-    /// Reads the table of the tree at `root`.
+    /// Reads the tables of all crates of the tree at `root`.
     pub fn read(root: &Path) -> Result<Table> {
-        let text = std::fs::read_to_string(root.join("xtask/mutations.toml"))?;
-        Table::parse(&text).context("reading xtask/mutations.toml")
+        let mut all = Table::default();
+        for file in crate::tree::files(root)? {
+            let Some(directory) = directory(&file) else {
+                continue;
+            };
+            let text = std::fs::read_to_string(root.join(&file))?;
+            let table = Table::parse(&text, &directory.to_string_lossy());
+            let table = table.with_context(|| format!("reading {}", file.display()))?;
+            all.mutation.extend(table.mutation);
+        }
+        ensure!(!all.mutation.is_empty(), "no crate has a {FILE}");
+        Ok(all)
     }
 
-    /// Reads a table. `cargo xtask tidy` checks its rows.
-    pub fn parse(text: &str) -> Result<Table, toml::de::Error> {
-        toml::from_str(text)
+    /// Reads the table of the crate in `directory`. `cargo xtask tidy` checks its rows.
+    pub fn parse(text: &str, directory: &str) -> Result<Table, toml::de::Error> {
+        let mut table: Table = toml::from_str(text)?;
+        for row in &mut table.mutation {
+            row.file = format!("{directory}/{}", row.file);
+        }
+        Ok(table)
     }
 
     /// Refuses rows whose test is in none of these binaries. The short run tries few rows, so a renamed test
@@ -81,7 +95,7 @@ impl Table {
             let of = tests.get(&(row.package.clone(), row.target.as_str()));
             ensure!(
                 of.is_some_and(|names| names.contains(&row.test)),
-                "xtask/mutations.toml: {}: {} has no test {} in {}",
+                "mutations: {}: {} has no test {} in {}",
                 row.name,
                 row.package,
                 row.test,
@@ -90,6 +104,12 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// The directory of the crate, if `file` is a table.
+pub fn directory(file: &Path) -> Option<&Path> {
+    let is_table = file.file_name().is_some_and(|name| name == FILE) && file.starts_with("crates");
+    file.parent().filter(|_| is_table)
 }
 
 /// The name of the package of a binary, from its manifest.
@@ -116,7 +136,6 @@ mod tests {
             package: "xtask".into(),
             target: "bin".into(),
             test: test.into(),
-            ci: false,
         }
     }
 

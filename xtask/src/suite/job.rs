@@ -17,6 +17,8 @@ pub struct Job {
     pub name: String,
     pub program: OsString,
     pub args: Vec<String>,
+    /// A variable that it gets in addition.
+    pub env: Option<(&'static str, &'static str)>,
     /// The directory of the package.
     pub directory: PathBuf,
     /// The file for stdout and stderr. A file, because a process that outlives the tests would keep a pipe
@@ -97,6 +99,7 @@ impl Job {
             .args(&self.args)
             .current_dir(&self.directory)
             .env("CARGO_MANIFEST_DIR", &self.directory)
+            .envs(self.env)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
@@ -142,6 +145,7 @@ mod tests {
             name: "x/lib".to_owned(),
             program: "sh".into(),
             args: vec!["-c".to_owned(), script.to_owned()],
+            env: None,
             directory: directory.path().to_path_buf(),
             log: directory.path().join("log"),
             limit: Duration::from_secs(limit_s),

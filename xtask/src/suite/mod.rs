@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -17,7 +17,7 @@ mod sum;
 pub use sum::Sum;
 
 use crate::cargo::{self, Executable};
-use job::{Job, Outcome, Place};
+use job::Outcome;
 
 /// Number of test binaries that run at a time. They mostly wait for disks, sockets and deadlines, so this is
 /// more than the number of processors.
@@ -27,27 +27,42 @@ const LANES: usize = 4;
 const LIMIT: Duration = Duration::from_secs(300);
 const LIMIT_LONG: Duration = Duration::from_secs(3600);
 
+/// The cases of a property in a quick run, unless the variable is set; proptest itself says 256.
+const CASES_VARIABLE: &str = "PROPTEST_CASES";
+const QUICK_CASES: &str = "32";
+
 /// Environment under which cargo checks lints while it compiles.
 const WITH_LINTS: [(&str, &str); 2] = [("RUSTC_WORKSPACE_WRAPPER", cargo::LINTER), cargo::LINTS];
 
 /// Which tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Unit, integration and documentation tests.
+    /// What `make test` runs: unit and integration tests that are not slow, and few cases of each property.
+    Quick,
+    /// What CI runs: all tests with all cases.
     All,
     /// Unit tests of libraries and binaries.
     Unit,
 }
 
-/// `cargo xtask test [--unit]`.
+/// `cargo xtask test [--all | --unit]`.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let which = match args {
-        [] => Which::All,
+        [] if crate::is_long() => Which::All,
+        [] => Which::Quick,
+        [flag] if flag == "--all" => Which::All,
         [flag] if flag == "--unit" => Which::Unit,
-        _ => anyhow::bail!("the only argument is --unit"),
+        _ => anyhow::bail!("the only arguments are --all and --unit"),
     };
+    let began = Instant::now();
     let built = build(root, which)?;
+    let took_s = began.elapsed().as_secs();
+    eprintln!(
+        "\n{took_s} s to build, now {} test binaries run",
+        built.len()
+    );
     let (sum, outcome) = run_built(root, which, &built)?;
+    eprintln!("{} s in all", began.elapsed().as_secs());
     println!("\n{}", sum.line(outcome.is_ok()));
     outcome
 }
@@ -69,6 +84,7 @@ pub fn build(root: &Path, which: Which) -> Result<Vec<Executable>> {
         Which::Unit => {
             tests.args(["--lib", "--bins"]);
         }
+        Which::Quick => {}
         Which::All => {
             tests.envs(WITH_LINTS);
             let status = cargo("build").arg("--bins").envs(WITH_LINTS).status()?;
@@ -91,34 +107,20 @@ pub fn run_built(root: &Path, which: Which, built: &[Executable]) -> Result<(Sum
     };
     let text = std::fs::read_to_string(root.join("xtask/tests.toml"))?;
     let table = plan::Table::parse(&text).context("reading xtask/tests.toml")?;
-    let mut jobs = table.jobs(built, &logs, limit, which == Which::All)?;
-    if which == Which::All {
-        jobs.push(documentation(root, &logs, limit));
+    let mut jobs = table.jobs(built, &logs, limit, which)?;
+    if which == Which::Quick && std::env::var_os(CASES_VARIABLE).is_none() {
+        for job in &mut jobs {
+            job.env = Some((CASES_VARIABLE, QUICK_CASES));
+        }
     }
     let outcomes = schedule::run(jobs, LANES, |outcome| eprint!("{}", outcome.report()));
     let sum = outcomes.iter().map(|outcome| outcome.sum).sum();
     skipped(&outcomes);
-    Ok((sum, verdict(&outcomes)))
-}
-
-/// Documentation tests: cargo builds and runs them by itself, on the libraries that [`build`] built.
-fn documentation(root: &Path, logs: &Path, limit: Duration) -> Job {
-    let lints = WITH_LINTS.map(|(name, value)| format!("{name}={value}"));
-    let test = "cargo test --workspace --exclude=bulla-fuzz --doc --quiet";
-    Job {
-        name: "documentation".to_owned(),
-        program: "env".into(),
-        args: lints
-            .into_iter()
-            .chain(test.split(' ').map(str::to_owned))
-            .collect(),
-        directory: root.to_path_buf(),
-        log: logs.join("documentation.txt"),
-        limit,
-        // Mostly the compiler.
-        place: Place::Behind,
-        expected_s: 90,
+    if which == Which::Quick {
+        let slow = table.slow().join(", ");
+        eprintln!("\n== Slow tests that did not run (BULLA_ALL=1 runs them): {slow}\n");
     }
+    Ok((sum, verdict(&outcomes)))
 }
 
 /// Lists the tests that could not run on this machine.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
+use super::Which;
 use super::job::{Job, Place};
 use crate::cargo::Executable;
 
@@ -32,6 +33,9 @@ struct Row {
     /// Whether these tests only compute: no clock bounds them, and nothing else is disturbed by them.
     #[serde(default)]
     computes: bool,
+    /// Whether only CI runs it: `make test` is for a newcomer, who waits.
+    #[serde(default)]
+    slow: bool,
     /// How long it takes on two idle processors.
     seconds: u32,
 }
@@ -49,15 +53,22 @@ impl Table {
         Ok(table)
     }
 
-    /// The jobs for some binaries. With `is_complete`, each row must fit one of them.
+    /// The names of the rows that only [`Which::All`] runs.
+    pub fn slow(&self) -> Vec<String> {
+        let slow = self.run.iter().filter(|row| row.slow);
+        slow.map(Row::name).collect()
+    }
+
+    /// The jobs for some binaries. Except for [`Which::Unit`], each row must fit one of them.
     pub fn jobs(
         &self,
         built: &[Executable],
         logs: &Path,
         limit: Duration,
-        is_complete: bool,
+        which: Which,
     ) -> Result<Vec<Job>> {
-        for row in self.run.iter().filter(|_| is_complete) {
+        let wanted = |row: &Row| !row.slow || which != Which::Quick;
+        for row in self.run.iter().filter(|_| which != Which::Unit) {
             let fits = built.iter().any(|it| name(it) == row.binary);
             ensure!(fits, "xtask/tests.toml: there is no {}", row.binary);
         }
@@ -75,17 +86,20 @@ impl Table {
                 name,
                 program: executable.path.clone().into(),
                 args,
+                env: None,
                 directory: executable.directory.clone(),
                 limit,
                 place: row.map_or(Place::Together, Row::place),
                 expected_s: row.map_or(1, |row| row.seconds),
             };
-            for row in rows().filter(|row| row.tests.is_some()) {
+            for row in rows().filter(|row| row.tests.is_some() && wanted(row)) {
                 let part = row.tests.iter().cloned().collect();
                 jobs.push(job(row.name(), part, Some(row)));
             }
             let skip = |part: &&str| ["--skip".to_owned(), (*part).to_owned()];
-            jobs.push(job(name, parts.iter().flat_map(skip).collect(), rest));
+            if rest.is_none_or(wanted) {
+                jobs.push(job(name, parts.iter().flat_map(skip).collect(), rest));
+            }
         }
         Ok(jobs)
     }
@@ -151,9 +165,9 @@ mod tests {
         }
     }
 
-    fn jobs(table: &str, built: &[Executable], is_complete: bool) -> Result<Vec<Job>> {
+    fn jobs(table: &str, built: &[Executable], which: Which) -> Result<Vec<Job>> {
         let limit = Duration::from_secs(1);
-        Table::parse(table)?.jobs(built, Path::new("/logs"), limit, is_complete)
+        Table::parse(table)?.jobs(built, Path::new("/logs"), limit, which)
     }
 
     #[test]
@@ -163,7 +177,7 @@ mod tests {
             executable("serve", "http", "test"),
         ];
         let table = "run = [{ binary = 'serve/http', alone = true, seconds = 7 }]";
-        let jobs = jobs(table, &built, true).unwrap();
+        let jobs = jobs(table, &built, Which::All).unwrap();
         let found: Vec<_> = jobs
             .iter()
             .map(|job| (job.name.as_str(), job.place))
@@ -175,11 +189,40 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_row_runs_in_ci_only() {
+        let built = [executable("a", "b", "test"), executable("c", "d", "test")];
+        let table = "run = [{ binary = 'a/b', slow = true, seconds = 7 }]";
+        let names = |which| -> Vec<String> {
+            let jobs = jobs(table, &built, which).unwrap();
+            jobs.into_iter().map(|job| job.name).collect()
+        };
+        assert_eq!(names(Which::All), ["a/b", "c/d"]);
+        assert_eq!(names(Which::Quick), ["c/d"]);
+        assert_eq!(Table::parse(table).unwrap().slow(), ["a/b"]);
+    }
+
+    /// The module that is left out is not part of the rest of its binary either.
+    #[test]
+    fn a_slow_module_is_left_out_of_its_binary() {
+        let own = Executable {
+            path: std::env::current_exe().unwrap(),
+            directory: crate::workspace_root().join("xtask"),
+            ..executable("xtask", "xtask", "bin")
+        };
+        let table = "run = [{ binary = 'xtask/bin', tests = 'tree::', slow = true, seconds = 1 }]";
+        let jobs = jobs(table, std::slice::from_ref(&own), Which::Quick).unwrap();
+        let [rest] = &jobs[..] else {
+            panic!("{jobs:?}");
+        };
+        assert_eq!(rest.args, ["--skip", "tree::"]);
+    }
+
+    #[test]
     fn a_row_that_fits_no_binary_fires() {
         let built = [executable("trust", "trust", "lib")];
         let table = "run = [{ binary = 'serve/gone', seconds = 7 }]";
-        assert!(jobs(table, &built, true).is_err());
-        assert!(jobs(table, &built, false).is_ok());
+        assert!(jobs(table, &built, Which::Quick).is_err());
+        assert!(jobs(table, &built, Which::Unit).is_ok());
     }
 
     #[test]
@@ -209,7 +252,7 @@ mod tests {
             ..executable("xtask", "xtask", "bin")
         };
         let table = "run = [{ binary = 'xtask/bin', tests = 'suite::plan::', seconds = 1 }]";
-        let jobs = jobs(table, std::slice::from_ref(&own), true).unwrap();
+        let jobs = jobs(table, std::slice::from_ref(&own), Which::All).unwrap();
         let listed = |args: &[String]| {
             let out = Command::new(&own.path).args(args).arg("--list").output();
             String::from_utf8(out.unwrap().stdout)

@@ -67,6 +67,7 @@ mod tests {
             name: name.to_owned(),
             program: "sh".into(),
             args: vec!["-c".to_owned(), script],
+            env: None,
             directory: directory.to_path_buf(),
             log: directory.join(name),
             limit: Duration::from_secs(60),

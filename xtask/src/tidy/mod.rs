@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 mod arrows;
 mod docs;
 mod doctests;
+mod hints;
 mod licences;
 mod metadata;
 mod modules;
@@ -54,6 +55,7 @@ pub fn run(root: &Path) -> Result<()> {
     let texts: Vec<(&str, &str)> = texts.iter().map(|(n, text)| (*n, text.as_str())).collect();
     for (name, text) in &texts {
         findings.extend(sources::check(name, text, &long));
+        findings.extend(hints::check(name, text));
         if name.ends_with(".md") {
             findings.extend(docs::check(root, name, text));
             findings.extend(promises::check(root, name, text));

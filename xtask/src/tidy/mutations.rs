@@ -1,4 +1,4 @@
-//! The table of mutations can be used: it parses, each row has a name of its own, its text occurs once in its file, and
+//! The tables of mutations can be used: they parse, each row has a name of its own, its text occurs once in its file, and
 //! its test exists. Two branches that both add rows are merged line by line, and then a row can lose its first or last
 //! lines; without this rule only the last step of a long run would notice.
 
@@ -6,56 +6,58 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{Finding, promises};
-use crate::mutate::rows::{Mutation, Table};
+use crate::mutate::rows::{self, Mutation, Table};
 
-const FILE: &str = "xtask/mutations.toml";
-
-/// What is wrong with the table. `texts`: all files, by name.
+/// What is wrong with the tables. `texts`: all files, by name.
 pub fn check(root: &Path, texts: &[(&str, &str)]) -> Vec<Finding> {
-    let text_of = |name: &str| texts.iter().find(|(file, _)| *file == name);
-    let Some((_, text)) = text_of(FILE) else {
-        return vec![Finding::new(FILE, "there is no such file")];
-    };
-    let table = match Table::parse(text) {
-        Ok(table) => table,
-        Err(error) => {
-            let at = error.span().map_or(0, |span| span.start);
-            let place = format!("{FILE}:{}", line(text, at));
-            let rule = format!(
-                "{}; a row begins with [[mutation]], which a merge can lose",
-                error.message()
-            );
-            return vec![Finding::new(place, rule)];
-        }
-    };
     let mut findings = Vec::new();
     let mut names = BTreeSet::new();
-    for row in &table.mutation {
-        let mut wrong = Vec::new();
-        if !names.insert(&row.name) {
-            wrong.push("another row has this name".to_owned());
-        }
-        match text_of(&row.file) {
-            None => wrong.push(format!("there is no file {}", row.file)),
-            Some((_, source)) => wrong.extend(misfit(row, source)),
-        }
-        if !promises::exists(root, &test(row)) {
-            let (package, target) = (&row.package, &row.target);
-            let test = &row.test;
-            wrong.push(format!("{package} has no test {test} in {target}"));
-        }
-        let place = || {
-            let head = format!("name = \"{}\"", row.name);
-            let at = text.rfind(&head).unwrap_or(0);
-            format!("{FILE}:{}", line(text, at))
+    for (file, text) in texts {
+        let Some(directory) = rows::directory(Path::new(file)) else {
+            continue;
         };
-        let finding = |rule| Finding::new(place(), format!("{}: {rule}", row.name));
-        findings.extend(wrong.into_iter().map(finding));
+        match Table::parse(text, &directory.to_string_lossy()) {
+            Ok(table) => {
+                for row in &table.mutation {
+                    let mut wrong = faults(root, row, texts);
+                    if !names.insert(row.name.clone()) {
+                        wrong.push("another row has this name".to_owned());
+                    }
+                    let head = format!("name = \"{}\"", row.name);
+                    let place = format!("{file}:{}", line(text, text.rfind(&head).unwrap_or(0)));
+                    let finding =
+                        |rule| Finding::new(place.clone(), format!("{}: {rule}", row.name));
+                    findings.extend(wrong.into_iter().map(finding));
+                }
+            }
+            Err(error) => {
+                let at = error.span().map_or(0, |span| span.start);
+                let rule = format!(
+                    "{}; a row begins with [[mutation]], which a merge can lose",
+                    error.message()
+                );
+                findings.push(Finding::new(format!("{file}:{}", line(text, at)), rule));
+            }
+        }
     }
-    if !table.mutation.iter().any(|row| row.ci) {
-        findings.push(Finding::new(FILE, "no row is part of CI"));
+    if names.is_empty() && findings.is_empty() {
+        findings.push(Finding::new(rows::FILE, "no crate has a row"));
     }
     findings
+}
+
+/// What is wrong with one row, except its name.
+fn faults(root: &Path, row: &Mutation, texts: &[(&str, &str)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    match texts.iter().find(|(file, _)| *file == row.file) {
+        None => wrong.push(format!("there is no file {}", row.file)),
+        Some((_, source)) => wrong.extend(misfit(row, source)),
+    }
+    if !promises::exists(root, &test(row)) {
+        let (package, target, test) = (&row.package, &row.target, &row.test);
+        wrong.push(format!("{package} has no test {test} in {target}"));
+    }
+    wrong
 }
 
 /// Why the row does not change this text at one place.
@@ -94,11 +96,11 @@ replace = "if false {"
 package = "xtask"
 target = "bin"
 test = "tidy::mutations::tests::row_that_cannot_be_tried_fires"
-ci = true
 "#;
+    const FILE: &str = "crates/x/mutations.toml";
 
     fn findings(table: &str, source: &str) -> Vec<Finding> {
-        let texts = [(FILE, table), ("a.rs", source)];
+        let texts = [(FILE, table), ("crates/x/a.rs", source)];
         check(&crate::workspace_root(), &texts)
     }
 
@@ -112,7 +114,6 @@ ci = true
             ("fires", "does_nothing"),
             ("bin", "lib"),
             ("if false", "if bad"),
-            ("ci = true", "ci = false"),
         ] {
             let found = findings(&ROW.replace(from, to), source);
             assert_eq!(found.len(), 1, "{from}: {found:?}");
@@ -120,7 +121,7 @@ ci = true
         assert_eq!(findings(ROW, &source.repeat(2)).len(), 1);
         let twice = findings(&ROW.repeat(2), source);
         assert_eq!(twice.len(), 1);
-        assert_eq!(twice[0].place, format!("{FILE}:11"));
+        assert_eq!(twice[0].place, format!("{FILE}:10"));
         assert_eq!(check(&crate::workspace_root(), &[]).len(), 1);
     }
 

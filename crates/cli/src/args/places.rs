@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::lock_wait::LockWait;
 use super::publishing::Passphrase;
 use super::reading::Reading;
 use crate::units::{parse_count, parse_duration, parse_rate};
@@ -53,7 +54,7 @@ pub struct ServeShared {
     /// The address for the devices of the shared volume [default: 127.0.0.1:28553]
     #[arg(long, value_name = "ADDR", requires = "orderer_key")]
     pub shared: Option<String>,
-    /// Space for what was written and not moved to its place yet; only with --accept [default: 256MiB]
+    /// Space for what was written and not moved to its place yet, at least 4MiB; only with --accept [default: 256MiB]
     #[arg(long, value_name = "SIZE", requires = "accept", value_parser = crate::units::parse_size)]
     pub ring: Option<u64>,
     /// Where the passphrase of the key comes from.
@@ -82,6 +83,9 @@ pub struct Pull {
     /// Also verify the blocks that are stored already, and fetch damaged ones again
     #[arg(long)]
     pub paranoid: bool,
+    /// Waiting for the lock.
+    #[command(flatten)]
+    pub lock_wait: LockWait,
 }
 
 /// `bulla prune`.
@@ -98,6 +102,9 @@ pub struct Prune {
     /// Change nothing; show how much would be freed
     #[arg(long)]
     pub dry_run: bool,
+    /// Waiting for the lock.
+    #[command(flatten)]
+    pub lock_wait: LockWait,
 }
 
 fn parse_grace(text: &str) -> Result<Duration, String> {

@@ -8,6 +8,8 @@ use trust::key::PublicKey;
 use trust::version_name::VersionName;
 
 use super::asking::{Asking, ByFile};
+use super::examples;
+use super::lock_wait::LockWait;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::roles::{Expected, PolicyEnd};
 use crate::units::{parse_duration, parse_validity};
@@ -16,6 +18,7 @@ use crate::units::{parse_duration, parse_validity};
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
     /// Create a key and write it into a new file
+    #[command(after_help = examples::of("key new"))]
     New(KeyNew),
     /// Write a file that refers to a key in a token, or with the ssh-agent
     Refer(KeyRefer),
@@ -142,6 +145,10 @@ pub struct Publish {
     /// Leave out paths that match PATTERN, written as in .gitignore (repeatable)
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
+    /// Leave out paths that match a line of FILE, each a PATTERN; empty lines and lines that begin with # are
+    /// skipped (repeatable)
+    #[arg(long, value_name = "FILE")]
+    pub exclude_file: Vec<PathBuf>,
     /// Do not descend into other file systems
     #[arg(long)]
     pub one_file_system: bool,
@@ -166,6 +173,9 @@ pub struct Publish {
     /// The same by files, with --install.
     #[command(flatten)]
     pub by_file: ByFile,
+    /// Waiting for the lock.
+    #[command(flatten)]
+    pub lock_wait: LockWait,
 }
 
 impl Publish {
@@ -308,4 +318,7 @@ pub struct Renew {
     /// Witnesses to ask.
     #[command(flatten)]
     pub asking: Asking,
+    /// Waiting for the lock.
+    #[command(flatten)]
+    pub lock_wait: LockWait,
 }

@@ -207,8 +207,12 @@ pub struct Extract {
     /// The volume to read.
     #[command(flatten)]
     pub reading: Reading,
-    /// The directory to write to; created if it does not exist, and must be empty
+    /// The directory to write to; created if it does not exist. It must be empty, or hold what an interrupted run of the
+    /// same command has left: then that goes on
     pub dir: PathBuf,
+    /// Extract only this path: what is in it if it is a directory, else the file under its name
+    #[arg(default_value = "")]
+    pub path: std::ffi::OsString,
     /// Set owner and group if the volume has them (root only)
     #[arg(long)]
     pub owner: bool,

@@ -3,6 +3,7 @@
 
 mod devices;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -236,7 +237,9 @@ fn is_in_path(program: &str) -> bool {
 fn mounts(fix: bool) -> Outcome<Vec<Finding>> {
     let mut check = Check::new("mounts");
     let own = status::own_mounts()?;
-    let mounted = own.len();
+    // A bind mount is no further volume.
+    let devices: BTreeSet<&str> = own.iter().map(|line| line.device.as_str()).collect();
+    let mounted = devices.len();
     for line in own {
         let shown = line.directory.display();
         let hint = format!("unmount it with `bulla umount {shown}`");

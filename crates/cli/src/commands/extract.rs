@@ -1,22 +1,23 @@
-//! `bulla extract SOURCE DIR`: copies a volume into a directory.
+//! `bulla extract SOURCE DIR [PATH]`: copies a volume, or what is at a path of it, into a directory.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use reader::Reads;
+use reader::{Fetch, Reads};
 use serde_json::{Map, json};
-use volume::extract::{self, ExtractOptions, Extracted};
+use volume::extract::{self, ExtractOptions, Extracted, Refused};
 use volume::verify::Tally;
 
 use crate::args::Extract;
 use crate::commands::files;
 use crate::config::Config;
+use crate::entry;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::session::Session;
+use crate::session::{Session, about, not_found};
 use crate::{sharing, text, units};
 
 /// Extracts.
@@ -25,7 +26,8 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
         return files::extract::run(args, home, config, output);
     }
     let session = Session::start(config, &args.reading)?;
-    let (at, reads) = ((args.past.at.as_ref(), &[][..]), Some(Reads::Everything));
+    let path = entry::clean(&args.path);
+    let (at, reads) = ((args.past.at.as_ref(), &path[..]), Some(Reads::Everything));
     let volume = session.open_at(config, &args.reading, at, reads, output)?;
     let options = ExtractOptions {
         owner: args.owner,
@@ -36,8 +38,16 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
     let mut bar = Progress::start(output, "extracting");
     let extracted = session.run(async {
         let snapshot = volume.current()?;
-        bar.signed(&snapshot.record().totals);
-        let work = extract::extract(&volume, &snapshot, &args.dir, &options, &tally);
+        let top = snapshot
+            .resolve(&path, Fetch::Until(volume.deadline()))
+            .await
+            .map_err(about(&path))?
+            .ok_or_else(|| not_found(&path))?;
+        if path.is_empty() {
+            bar.signed(&snapshot.record().totals);
+        }
+        let from = (&path[..], &*top);
+        let work = extract::extract(&volume, &snapshot, from, &args.dir, &options, &tally);
         let made = bar.during(&tally, work).await?;
         Ok((made, snapshot.record().version))
     });
@@ -46,18 +56,19 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
     tell(&made, version, output)
 }
 
-/// An interrupted extraction cannot be continued, because the directory must be empty.
+/// An interrupted extraction goes on where it was.
 fn cut_off(failure: Failure, dir: &Path) -> Failure {
     match failure.kind {
         Kind::Interrupted => failure.with_hint(format!(
-            "the files extracted so far are in {}; remove this directory and run the command again",
+            "the files extracted so far are in {}; run the same command again to go on there",
             text::printable(dir.as_os_str().as_bytes())
         )),
         _ => failure,
     }
 }
 
-fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
+/// Tells of what was left out, was refused, or lies there besides.
+fn tell_partly(made: &Extracted, output: &mut Output) -> Outcome<()> {
     for (path, why) in &made.skipped {
         let name = path.as_os_str().as_bytes();
         if output.json() {
@@ -69,13 +80,56 @@ fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
             output.warn(&format!("left out: {}: {why}", text::printable(name)));
         }
     }
+    let Refused {
+        modes,
+        owners,
+        times,
+        first,
+    } = &made.refused;
+    if let (Some((path, why)), false) = (first, output.json()) {
+        let name = text::printable(path.as_os_str().as_bytes());
+        output.warn(&format!(
+            "the file system refused {}, {} and {}; the first of {name}: {why}",
+            units::count(*modes, "mode", "modes"),
+            units::count(*owners, "owner", "owners"),
+            units::count(*times, "time", "times"),
+        ));
+    }
+    if let (Some(first), false) = (made.extra.first(), output.json()) {
+        output.warn(&format!(
+            "{} that the volume does not have {} left alone; the first is {}",
+            units::count(made.extra_count, "entry", "entries"),
+            if made.extra_count == 1 { "is" } else { "are" },
+            text::printable(first.as_os_str().as_bytes())
+        ));
+    }
+    if output.json() {
+        for path in &made.extra {
+            let mut one = Map::new();
+            text::put_name(&mut one, "path", path.as_os_str().as_bytes());
+            output.record("extra", one)?;
+        }
+    }
+    Ok(())
+}
+
+fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
+    tell_partly(made, output)?;
+    let refused = &made.refused;
     if !output.json() {
+        let kept = match made.went_on {
+            true => format!(
+                "; {} there already",
+                units::count(made.kept, "file was", "files were")
+            ),
+            false => String::new(),
+        };
         output.line(&format!(
-            "version {version}: {}",
+            "version {version}: {}{kept}",
             units::totals(&made.totals)
         ))?;
     }
-    let exit = if made.skipped_count > 0 {
+    let exit = if made.skipped_count > 0 || refused.first.is_some() || made.extra_count > 0 {
         Exit::Partial
     } else {
         Exit::Ok
@@ -87,6 +141,12 @@ fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
         "other": made.totals.other,
         "bytes": made.totals.bytes,
         "skipped": made.skipped_count,
+        "refused_modes": refused.modes,
+        "refused_owners": refused.owners,
+        "refused_times": refused.times,
+        "went_on": made.went_on,
+        "kept": made.kept,
+        "extra": made.extra_count,
     });
     Ok(Done {
         exit,

@@ -21,9 +21,12 @@ use crate::{passphrase, text, units};
 /// The type of all keys.
 const KIND: &str = "ed25519";
 
+/// What a signing key allows. The same kind of key publishes, owns volumes and signs rules, whoever it is for.
+const POWER: &str = "can sign in your name: versions of volumes that it publishes, and the rules of volumes that it owns";
+
 /// Creates a key.
 pub fn new(args: &KeyNew, global: &Global, output: &mut Output) -> Outcome<Done> {
-    create(args, global, output, "can publish")
+    create(args, global, output, POWER)
 }
 
 /// Creates a key and tells it. `power` says what the file allows.

@@ -14,6 +14,7 @@ mod completing;
 mod config;
 mod damage;
 mod doctor;
+mod excluded;
 mod extract;
 mod files;
 mod fork;

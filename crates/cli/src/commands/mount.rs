@@ -1,11 +1,13 @@
 //! `bulla mount` and `bulla umount`. `mount` starts this program again with `--foreground` as the daemon, reads the
 //! daemon's records from a pipe, and returns when the mount is ready.
 
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use ::mount::{MountOptions, Signals};
 use ::serve::metrics::Page;
 use serde_json::{Value, json};
+use wire::location::Source;
 
 use crate::args::{Global, Mount, Umount};
 use crate::config::Config;
@@ -25,6 +27,7 @@ const START_GRACE: Duration = Duration::from_secs(20);
 
 /// Mounts.
 pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
+    refuse_swapped(args, config)?;
     if args.foreground {
         return in_foreground(args, config, output);
     }
@@ -49,6 +52,9 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
         let version = mounted.get("version").and_then(Value::as_u64);
         output.offline(version.unwrap_or_default());
     }
+    if mounted.get("cleared_dead").is_some() {
+        output.note(&format!("removed a dead mount from {}", dir.display()));
+    }
     if !output.json() {
         let version = mounted.get("version").cloned().unwrap_or_default();
         let newest = mounted.get("newest");
@@ -68,6 +74,20 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
     record.remove("schema");
     record.insert("log".to_owned(), log.display().to_string().into());
     Ok(Done::ok(record))
+}
+
+/// Refuses `mount DIR SOURCE`.
+fn refuse_swapped(args: &Mount, config: &Config) -> Outcome<()> {
+    let (source, dir) = (&args.reading.source, args.dir.to_string_lossy());
+    let is_source = |text: &str| {
+        Source::from_str(text).is_ok() || text.contains("://") || config.source(text).is_some()
+    };
+    if !args.dir.exists() && is_source(&dir) && !is_source(source) {
+        let error = format!("`{dir}` is no directory to mount on, but a SOURCE");
+        let hint = format!("SOURCE comes first: `bulla mount {dir} {source}`");
+        return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+    }
+    Ok(())
 }
 
 /// Mounts, reports that, and serves until the volume is unmounted or a signal comes.
@@ -107,6 +127,9 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let fill = move |page: &mut Page| metrics::mount(page, &reporter.report());
     let measuring = session.serve(async { metrics.map(|it| it.answer(fill)).transpose() })?;
     record.extend(fields(json!({"version": version, "metrics": metrics_at})));
+    if mounted.cleared_dead() {
+        record.insert("cleared_dead".to_owned(), true.into());
+    }
     let status = format!("version {version} is mounted on {}", dir.display());
     if output.json() {
         output.record("mounted", record)?;

@@ -28,7 +28,7 @@ pub fn run(args: &Prove, config: &Config, output: &mut Output) -> Outcome<Done> 
     }
     let reads = Some(Reads::Directory);
     let volume = session.open_toward(config, &args.reading, &path, reads, output)?;
-    if volume.snapshot().fresh_until() == u64::MAX {
+    if volume.snapshot().end().is_none() {
         let error = "a pinned version proves nothing to others, because it may have expired";
         let hint = "leave `--freshness pinned` out: the newest version is proved";
         return Err(Failure::new(Kind::Usage, error).with_hint(hint));

@@ -9,7 +9,7 @@ use store::disk::{Disk, Local};
 use crate::args::Prune;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
-use crate::units;
+use crate::{lock_wait, units};
 
 /// Prunes.
 pub fn run(args: &Prune, output: &mut Output) -> Outcome<Done> {
@@ -21,7 +21,9 @@ pub fn run(args: &Prune, output: &mut Output) -> Outcome<Done> {
         ..defaults
     };
     let disk: Arc<dyn Disk> = Arc::new(Local::new(&args.repo));
-    let pruned = prune::prune(disk, &options)?;
+    let pruned = lock_wait::until_free(&args.lock_wait, &|| false, output, || {
+        Ok(prune::prune(disk.clone(), &options)?)
+    })?;
     if !output.json() {
         let kept: Vec<String> = pruned.kept.iter().map(u64::to_string).collect();
         let collected = &pruned.collected;

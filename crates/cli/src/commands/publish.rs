@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use publish::exclude::Exclude;
 use publish::pipeline::{self, Input, PublishOptions};
 use publish::progress::{Observer, Published, Skipped};
 use publish::publish_error::Unreadable;
@@ -14,14 +13,14 @@ use trust::change::Change;
 use trust::request::Request;
 use trust::text::{Noun, write};
 
-use super::{key, new_volume, sign, upkeep};
+use super::{excluded, key, new_volume, sign, upkeep};
 use crate::args::{Global, Publish};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::{asking, changes, session, text, units};
+use crate::{asking, changes, lock_wait, session, text, units};
 
 /// Publishes.
 pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -53,16 +52,23 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
         stop.cancel.store(true, Ordering::Relaxed);
         stop_waiting.store(true, Ordering::Relaxed);
     })?;
-    let (tree, repo) = (input(args)?, args.repository()?);
-    let published = match args.unsigned {
-        false => pipeline::publish_with(tree, repo, &keys, &options, &watch)
-            .map(|published| (published, None)),
-        true => pipeline::publish_unsigned(tree, repo, &options, &watch),
-    };
+    let repo = args.repository()?;
+    let is_stopped = || options.cancel.load(Ordering::Relaxed);
+    let published = lock_wait::until_free(&args.lock_wait, &is_stopped, output, || {
+        let tree = input(args)?;
+        Ok(match args.unsigned {
+            false => pipeline::publish_with(tree, repo, &keys, &options, &watch)
+                .map(|published| (published, None)),
+            true => pipeline::publish_unsigned(tree, repo, &options, &watch),
+        }?)
+    });
     bar.end();
     let (published, request) = published?;
+    let unmatched = excluded::unmatched(&args.exclude, &options.exclude, output);
     upkeep::warn_of_end(repo, output);
-    tell(&published, request.as_ref(), args, output)
+    let mut done = tell(&published, request.as_ref(), args, output)?;
+    done.fields.insert("unmatched".to_owned(), unmatched.into());
+    Ok(done)
 }
 
 /// Refuses flags for witnesses where none is asked.
@@ -96,10 +102,9 @@ fn options(args: &Publish, config: &Config) -> Outcome<PublishOptions> {
         Some(valid) => valid,
         None => config.duration("valid")?,
     };
-    let patterns: Vec<&[u8]> = args.exclude.iter().map(|text| text.as_bytes()).collect();
     Ok(PublishOptions {
         valid,
-        exclude: Exclude::new(&patterns)?,
+        exclude: excluded::patterns(&args.exclude, &args.exclude_file)?,
         one_file_system: args.one_file_system,
         skip_unreadable: args.skip_unreadable,
         with_owner: args.owner,

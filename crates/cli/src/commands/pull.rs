@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use replica::note::{MAX_PATHS, Scope};
 use replica::pull::{self, PullOptions, Pulled};
@@ -16,7 +17,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::session::{self, Session};
-use crate::units;
+use crate::{lock_wait, units};
 
 /// Pulls.
 pub fn run(args: &Pull, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -38,14 +39,22 @@ pub fn run(args: &Pull, config: &Config, output: &mut Output) -> Outcome<Done> {
         ..PullOptions::default()
     };
     let stop = options.stop.clone();
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let told = is_stopped.clone();
     // Ctrl-C ends the pull; the blocks that arrived are kept for the next one.
-    session::on_interrupt(move || stop.notify_one())?;
+    session::on_interrupt(move || {
+        told.store(true, Ordering::Relaxed);
+        stop.notify_one();
+    })?;
     let disk: Arc<dyn Disk> = Arc::new(Local::new(&args.repo));
     let tally = Arc::new(Tally::default());
     let bar = Progress::start(output, "pulling").counting("block", "blocks");
-    let pulled = session.serve(async {
-        let work = pull::pull(volume, &replicas, disk, &options, tally.clone());
-        Ok(bar.during(&tally, work).await?)
+    let is_stopped = || is_stopped.load(Ordering::Relaxed);
+    let pulled = lock_wait::until_free(&args.lock_wait, &is_stopped, output, || {
+        session.serve(async {
+            let work = pull::pull(volume, &replicas, disk.clone(), &options, tally.clone());
+            Ok(bar.during(&tally, work).await?)
+        })
     });
     bar.end();
     tell(&pulled?, args, &volume.to_string(), &options, output)

@@ -14,7 +14,7 @@ use crate::args::{Global, Renew};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::{asking, text, units};
+use crate::{asking, lock_wait, text, units};
 
 /// Renews.
 pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -49,7 +49,13 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         false => args.key.clone(),
     };
     let keys = key::signers(&files, &args.passphrase, global, key::reach())?;
-    let renewed = renewal::renew_with(&args.repo, &key::borrowed(&keys), &options)?;
+    let renewed = lock_wait::until_free(&args.lock_wait, &|| false, output, || {
+        Ok(renewal::renew_with(
+            &args.repo,
+            &key::borrowed(&keys),
+            &options,
+        )?)
+    })?;
     let what = match renewed.what {
         What::Record => "record",
         What::Timestamp => "timestamp",
@@ -79,7 +85,9 @@ fn request(
     options: &PublishOptions,
     output: &mut Output,
 ) -> Outcome<Done> {
-    let (request, previous) = renewal::propose(&args.repo, options)?;
+    let (request, previous) = lock_wait::until_free(&args.lock_wait, &|| false, output, || {
+        Ok(renewal::propose(&args.repo, options)?)
+    })?;
     let bytes = signing::write(out, &request)?;
     let received = signing::read(out)?;
     let examined = &received.examined;

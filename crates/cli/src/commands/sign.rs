@@ -20,7 +20,7 @@ use crate::args::{Global, Publish, Sign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
-use crate::{asking, questions, roles, text, units};
+use crate::{asking, lock_wait, questions, roles, text, units};
 
 /// Shows the request, asks for confirmation, and signs it.
 pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -277,7 +277,9 @@ pub fn install(
         let request = installing::timestamp_request(files, repo, &keys, &options)?;
         return stamp::requested(&request, out, output);
     }
-    let installed = installing::install(files, repo, &keys, &options)?;
+    let installed = lock_wait::until_free(&args.lock_wait, &|| false, output, || {
+        Ok(installing::install(files, repo, &keys, &options)?)
+    })?;
     upkeep::warn_of_end(args.repository()?, output);
     let record = write(Noun::Record, &installed.record_hash);
     let until = units::time(installed.valid_until);

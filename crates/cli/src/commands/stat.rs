@@ -119,12 +119,7 @@ fn statement(volume: &str, snapshot: &Snapshot) -> Map<String, Value> {
     put("record", write(Noun::Record, snapshot.record_hash()).into());
     put("signed", units::time(record.start).into());
     // A pinned version is read without end; what it said of itself stays.
-    let until = snapshot.valid_until();
-    let until = if until == u64::MAX {
-        record.until()
-    } else {
-        until
-    };
+    let until = snapshot.end().unwrap_or(record.until());
     put("valid_until", units::time(until).into());
     put("root", record.root.to_string().into());
     out

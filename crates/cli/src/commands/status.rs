@@ -31,7 +31,9 @@ struct Mute {
 pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done> {
     let only = match &args.dir {
         Some(dir) => {
-            Some(table::absolute(dir).map_err(|e| Failure::io(format!("{}", dir.display()), &e))?)
+            let named = table::named(dir);
+            let named = named.map_err(|e| Failure::io(format!("{}", dir.display()), &e))?;
+            Some(named.ok_or_else(|| not_mounted(dir))?)
         }
         None => None,
     };
@@ -40,7 +42,7 @@ pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done>
         survey.add(socket, heard, config, output)?;
     }
     for line in own_mounts()? {
-        if survey.wants(&line.directory) && !survey.answered.contains(&line.directory) {
+        if survey.wants_line(&line) && !survey.has_answered(&line) {
             survey.mute.push(of_line(line));
         }
     }
@@ -54,9 +56,7 @@ pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done>
         show_mute(mute, output)?;
     }
     if let (Some(dir), 0, true) = (&args.dir, mounts, mute.is_empty()) {
-        let shown = dir.display();
-        let failure = Failure::new(Kind::NoFile, format!("{shown}: no volume is mounted here"));
-        return Err(failure.with_hint("`bulla status` lists the mounts of this user"));
+        return Err(not_mounted(dir));
     }
     if mounts == 0 && mute.is_empty() {
         output.note("nothing is mounted");
@@ -71,28 +71,42 @@ pub fn run(args: &Status, config: &Config, output: &mut Output) -> Outcome<Done>
     })
 }
 
+fn not_mounted(dir: &Path) -> Failure {
+    let shown = dir.display();
+    let failure = Failure::new(Kind::NoFile, format!("{shown}: no volume is mounted here"));
+    failure.with_hint("`bulla status` lists the mounts of this user")
+}
+
 /// What the sockets of this user's mounts answered.
 #[derive(Default)]
 struct Survey {
-    /// The only directory that was asked about; `None` for all.
-    only: Option<PathBuf>,
-    /// The directories whose daemons answered.
-    answered: BTreeSet<PathBuf>,
+    /// The only mount that was asked about; `None` for all.
+    only: Option<Line>,
+    /// The directories and devices whose daemons answered.
+    answered: BTreeSet<(PathBuf, Option<String>)>,
     mounts: u64,
     cleared: u64,
     mute: Vec<Mute>,
 }
 
 impl Survey {
-    fn of(only: Option<PathBuf>) -> Survey {
+    fn of(only: Option<Line>) -> Survey {
         Survey {
             only,
             ..Survey::default()
         }
     }
 
-    fn wants(&self, dir: &Path) -> bool {
-        self.only.as_deref().is_none_or(|only| only == dir)
+    fn wants(&self, mount: &(PathBuf, Option<String>)) -> bool {
+        self.only.as_ref().is_none_or(|only| is_of(only, mount))
+    }
+
+    fn wants_line(&self, line: &Line) -> bool {
+        self.only.as_ref().is_none_or(|only| only == line)
+    }
+
+    fn has_answered(&self, line: &Line) -> bool {
+        self.answered.iter().any(|mount| is_of(line, mount))
     }
 
     /// Shows the record of a mount. Removes the socket of a daemon that has died.
@@ -106,13 +120,14 @@ impl Survey {
         let (why, hint) = match heard {
             Heard::Record(mut record) => {
                 put_names(&mut record, config);
-                let dir = record.get("dir").and_then(Value::as_str);
-                let dir = PathBuf::from(dir.unwrap_or_default());
-                if self.wants(&dir) {
+                let text = |key| record.get(key).and_then(Value::as_str);
+                let dir = PathBuf::from(text("dir").unwrap_or_default());
+                let mount = (dir, text("device").map(str::to_owned));
+                if self.wants(&mount) {
                     self.mounts += 1;
                     show(&record, output)?;
                 }
-                self.answered.insert(dir);
+                self.answered.insert(mount);
                 return Ok(());
             }
             Heard::Dead if sockets::clear(&socket).is_ok() => {
@@ -139,15 +154,23 @@ impl Survey {
     }
 }
 
+/// Whether a line of the mount table is the mount of a daemon, or a bind mount of it. A daemon of an older bulla does
+/// not tell the device.
+fn is_of(line: &Line, (dir, device): &(PathBuf, Option<String>)) -> bool {
+    match device {
+        Some(device) => *device == line.device,
+        None => *dir == line.directory,
+    }
+}
+
 /// The mounts of this user in the system's mount table.
 pub fn own_mounts() -> Outcome<Vec<Line>> {
     let user = rustix::process::geteuid().as_raw();
     let lines = table::ours().map_err(|e| Failure::io("cannot read the mount table", &e))?;
     // Devices are shown by `bulla protect status`.
-    let is_volume = |line: &Line| !line.source.starts_with(crate::control::MOUNT_SOURCE);
     let own = lines
         .into_iter()
-        .filter(|line| line.user == Some(user) && is_volume(line));
+        .filter(|line| line.user == Some(user) && line.is_volume());
     Ok(own.collect())
 }
 

@@ -53,11 +53,18 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
         return Err(failure);
     }
     if !output.json() {
+        // Small files have no blocks of their own.
+        let blocks = match report.data_blocks {
+            0 => String::new(),
+            n => format!(
+                ", and {} of larger files ({})",
+                units::count(n, "distinct block", "distinct blocks"),
+                units::size(report.data_bytes)
+            ),
+        };
         output.line(&format!(
-            "version {version} is complete: {}; verified {} ({})",
+            "version {version} is complete: {}; verified all metadata with the content of small files{blocks}",
             units::totals(totals),
-            units::count(report.data_blocks, "distinct block", "distinct blocks"),
-            units::size(report.data_bytes)
         ))?;
     }
     Ok(Done::ok(record))

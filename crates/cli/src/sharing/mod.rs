@@ -12,7 +12,7 @@
 //! | `members` | users, groups and devices by the names that people use |
 //! | `past` | a volume as it was, and its log |
 //! | `places` | paths |
-//! | `upload` | content of files on its way into a volume |
+//! | `source`, `upload` | content of files on its way into a volume |
 //! | `walk` | what is below a directory |
 
 use std::path::Path;
@@ -32,6 +32,7 @@ pub mod places;
 pub mod reading;
 pub mod recovery;
 pub mod session;
+pub mod source;
 mod standing;
 pub mod upload;
 pub mod walk;

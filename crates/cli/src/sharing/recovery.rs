@@ -197,7 +197,8 @@ impl Recovered {
     }
 }
 
-fn entries(count: u64) -> String {
+/// So many entries.
+pub fn entries(count: u64) -> String {
     match count {
         1 => "1 entry".to_owned(),
         count => format!("{count} entries"),

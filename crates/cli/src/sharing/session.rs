@@ -9,7 +9,7 @@ use ::share::client::{Answered, Client, ClientError, NewFile, Phase, Sink, Stopp
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
-use ::share::home::Home;
+use ::share::home::{Forgotten, Home};
 use reader::{Fetch, Prefetcher, Spawner, Tree};
 use tokio::runtime::Runtime;
 use trust::inode::{Inode, Mtime};
@@ -31,6 +31,9 @@ use crate::session;
 const CONFIRM: Duration = Duration::from_secs(2);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(2);
+/// How long a command that the server has not answered in time stays for other programs that use its engine: nobody
+/// answers them either.
+const GIVES_UP: Duration = Duration::from_secs(1);
 
 /// A shared volume and its client.
 pub struct Shared {
@@ -39,6 +42,8 @@ pub struct Shared {
     client: Client,
     deadline: Duration,
     recovered: Recovered,
+    /// Entries that this device did not remember before it was opened.
+    forgotten: Forgotten,
     /// Policies of the home before it was opened.
     pub(super) rules: usize,
     /// Size of the prefix of the log whose files are read. None: the newest.
@@ -92,10 +97,12 @@ impl Shared {
             None => config.duration("deadline")?,
         };
         let rules = home.signed_policies()?.len();
+        let forgotten = home.forgotten();
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
         let opening = recovery::open(&home, until, deadline, wait);
-        let (client, recovered) = session::run(&runtime, opening)?;
+        let opened = session::run(&runtime, opening);
+        let (client, recovered) = opened.map_err(|failure| unanswered(failure, false))?;
         let has_written = AtomicBool::new(recovered.given.is_some());
         Ok(Shared {
             runtime,
@@ -103,6 +110,7 @@ impl Shared {
             client,
             deadline,
             recovered,
+            forgotten,
             rules,
             past: None,
             is_marked: AtomicBool::new(false),
@@ -123,7 +131,12 @@ impl Shared {
         if let Some(why) = self.convicted() {
             output.ends_with(ClientError::from(why).into());
         }
-        let closed = self.end(output);
+        let has_written = self.has_written.load(Ordering::Relaxed);
+        let outcome = outcome.map_err(|failure| unanswered(failure, has_written));
+        let closed = match &outcome {
+            Err(failure) if is_unanswered(failure) => self.end_soon(output),
+            _ => self.end(output),
+        };
         let value = outcome?;
         closed?;
         Ok(value)
@@ -132,6 +145,7 @@ impl Shared {
     /// Ends the work, and nothing of it counts for the result.
     pub(super) fn end(&self, output: &mut Output) -> Outcome<()> {
         self.recovered.tell(output);
+        self.tell_forgotten(output);
         let closing = async {
             if self.has_written.load(Ordering::Relaxed) {
                 self.confirm().await;
@@ -139,6 +153,28 @@ impl Shared {
             self.client.clone().close(self.until()).await
         };
         Ok(self.runtime.block_on(closing)?)
+    }
+
+    /// Warns of entries of this device that this command met first.
+    fn tell_forgotten(&self, output: &Output) {
+        let now = self.home.forgotten();
+        if now == self.forgotten || now.entries == 0 {
+            return;
+        }
+        let (name, last) = (self.home.name(), now.last_at);
+        let entries = recovery::entries(now.entries);
+        output.warn(&format!(
+            "the log has {entries} of this device that it does not remember, the last at {last}. Unless the power was cut \
+             here, or a backup of this device was put back, somebody else writes with a copy of it: look with `bulla log \
+             {name}`, and remove this device from another one (`bulla share device remove {name} NUMBER`)"
+        ));
+    }
+
+    /// Ends the work after the server has not answered in time: the command ends then, and waits for nobody.
+    fn end_soon(&self, output: &mut Output) -> Outcome<()> {
+        self.recovered.tell(output);
+        let until = Instant::now() + GIVES_UP.min(self.deadline);
+        Ok(self.runtime.block_on(self.client.clone().close(until))?)
     }
 
     /// Waits until this device has confirmed its last entry, and the server has that, so that nobody must wait for this
@@ -180,7 +216,7 @@ impl Shared {
 
     /// Where content is put.
     pub fn sink(&self) -> Sink {
-        self.client.sink()
+        self.client.sink(self.deadline)
     }
 
     /// Until when a step may take that begins now.
@@ -375,6 +411,24 @@ impl Shared {
         let blocks = self.client.blocks().clone();
         Tree::of_contents(Prefetcher::new(blocks, spawner))
     }
+}
+
+/// Whether the server has not answered in time.
+fn is_unanswered(failure: &Failure) -> bool {
+    matches!(
+        failure.kind,
+        Kind::Unavailable | Kind::NoServer | Kind::NoAnswer
+    )
+}
+
+/// What to do when the server has not answered in time. A shared volume has one server.
+fn unanswered(failure: Failure, has_written: bool) -> Failure {
+    let kind = match failure.kind {
+        Kind::Unavailable | Kind::NoServer if has_written => Kind::NoServer,
+        Kind::Unavailable | Kind::NoServer => Kind::NoAnswer,
+        kind => kind,
+    };
+    Failure { kind, ..failure }
 }
 
 fn members(answer: Answer) -> Outcome<Membership> {

@@ -71,11 +71,9 @@ fn stands(view: &View) -> Stands {
                 None => Stands::Hopeless,
             }
         }
+        // Also an engine that was running: it is a member no more, for example.
+        (_, Connection::Offline(lost)) if !lost.trouble.may_pass() => Stands::Hopeless,
         (Phase::Running, _) => Stands::Ready,
-        (_, Connection::Offline(lost)) => match lost.trouble {
-            Trouble::Unreachable | Trouble::Refused | Trouble::Unfit => Stands::Waits,
-            _ => Stands::Hopeless,
-        },
         _ => Stands::Waits,
     }
 }
@@ -120,6 +118,12 @@ mod tests {
                 Phase::Resuming,
                 Some(Trouble::NotMember),
                 None,
+                Stands::Hopeless,
+            ),
+            (
+                Phase::Running,
+                Some(Trouble::NotMember),
+                Some(1),
                 Stands::Hopeless,
             ),
             (Phase::Running, successor(), Some(1), Stands::Waits),

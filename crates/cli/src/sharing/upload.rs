@@ -2,7 +2,6 @@
 //! whatever the length of the file. Relies on [`publish::chunk`], so a file has the same blocks as when it is published.
 
 use std::cell::RefCell;
-use std::io::Read;
 
 use bytes::Bytes;
 use publish::chunk::{Chunker, Piece};
@@ -12,10 +11,9 @@ use trust::frame::Packer;
 use trust::inode::{FileContent, MAX_INLINE_BYTES};
 use trust::{ArrayNode, BlockKind, Data, Hasher, Record, Reject};
 
+use super::source::{Piece as Read, Source};
 use crate::failure::{Failure, Kind, Outcome};
 
-/// Content that is read at a time, bytes.
-const READ_BYTES: usize = 1 << 20;
 /// Packed blocks that wait until they are put together, bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -42,28 +40,39 @@ impl<'a> Upload<'a> {
     /// `unreadable` of an error of `from`; those of the sink.
     pub async fn content(
         &mut self,
-        mut from: impl Read,
+        mut from: impl Source,
         unreadable: impl Fn(&std::io::Error) -> Failure,
         mut told: impl FnMut(u64),
     ) -> Outcome<FileContent> {
-        let mut first = Vec::with_capacity(READ_BYTES);
-        let read = |from: &mut dyn Read, buffer: &mut Vec<u8>| {
-            buffer.clear();
-            let read = from.take(READ_BYTES as u64).read_to_end(buffer);
-            read.map_err(|e| unreadable(&e))
+        let mut buffer = Vec::new();
+        // What an inode can hold is kept until it is known whether more follows.
+        let mut short = Vec::new();
+        let mut next = loop {
+            let next = from.next(&mut buffer).map_err(|e| unreadable(&e))?;
+            let len = match next {
+                Read::End => {
+                    told(short.len() as u64);
+                    return Ok(match short.is_empty() {
+                        true => FileContent::Empty,
+                        false => FileContent::Inline(short.into()),
+                    });
+                }
+                Read::Bytes => buffer.len() as u64,
+                Read::Hole(len) => len,
+            };
+            if len.saturating_add(short.len() as u64) > MAX_INLINE_BYTES as u64 {
+                break next;
+            }
+            match next {
+                Read::Bytes => short.append(&mut buffer),
+                _ => short.resize(short.len() + len as usize, 0),
+            }
         };
-        if read(&mut from, &mut first)? <= MAX_INLINE_BYTES {
-            told(first.len() as u64);
-            return Ok(match first.is_empty() {
-                true => FileContent::Empty,
-                false => FileContent::Inline(first.into()),
-            });
-        }
         let nodes = RefCell::new(Vec::new());
         let keep = |_, node: &Bytes| nodes.borrow_mut().push(node.clone());
         let mut builder = Builder::new(self.hasher, keep);
-        let (mut chunker, mut records, mut bytes) = (Chunker::new(), Vec::new(), 0);
-        let mut buffer = first;
+        let (mut chunker, mut records) = (Chunker::new(), Vec::new());
+        let mut bytes = short.len() as u64;
         loop {
             let mut emit = |piece: Piece<'_>| {
                 let extent = match piece {
@@ -75,13 +84,24 @@ impl<'a> Upload<'a> {
                 };
                 builder.push(extent)
             };
-            let ended = buffer.is_empty();
-            match ended {
-                true => chunker.finish(&mut emit),
-                false => chunker.push(&buffer, &mut emit),
-            }
-            .map_err(|why| defect(&why))?;
-            bytes += buffer.len() as u64;
+            let cut = match std::mem::take(&mut short) {
+                first if first.is_empty() => Ok(()),
+                first => chunker.push(&first, &mut emit),
+            };
+            let cut = cut.and_then(|()| match next {
+                Read::End => chunker.finish(&mut emit),
+                Read::Bytes => chunker.push(&buffer, &mut emit),
+                Read::Hole(len) => {
+                    chunker.push_zeros(len);
+                    Ok(())
+                }
+            });
+            cut.map_err(|why| defect(&why))?;
+            bytes = bytes.saturating_add(match next {
+                Read::End => 0,
+                Read::Bytes => buffer.len() as u64,
+                Read::Hole(len) => len,
+            });
             for node in nodes.take() {
                 let named = self.block::<ArrayNode>(&node, &mut records);
                 named.map_err(|why| defect(&why))?;
@@ -91,10 +111,10 @@ impl<'a> Upload<'a> {
                 records.clear();
             }
             told(bytes);
-            if ended {
+            if matches!(next, Read::End) {
                 break;
             }
-            read(&mut from, &mut buffer)?;
+            next = from.next(&mut buffer).map_err(|e| unreadable(&e))?;
         }
         let root = builder.finish().map_err(|why| defect(&why))?;
         self.end(root, nodes.take(), records).await
@@ -137,6 +157,7 @@ fn defect(why: &Reject) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
@@ -147,6 +168,7 @@ mod tests {
     use trust::inode::{Content, Inode, Mtime};
 
     use super::*;
+    use crate::sharing::source::{READ_BYTES, Sparse, Stream};
 
     fn unreadable(error: &std::io::Error) -> Failure {
         Failure::io("cannot read", error)
@@ -176,7 +198,7 @@ mod tests {
         ] {
             let mut upload = Upload::new(&hasher, store.as_ref());
             let mut counted = 0;
-            let uploaded = upload.content(&*content, unreadable, |bytes| counted = bytes);
+            let uploaded = upload.content(Stream(&*content), unreadable, |bytes| counted = bytes);
             let uploaded = Content::Regular(uploaded.await.unwrap());
             assert_eq!(counted, content.len() as u64);
             assert_eq!(uploaded.size(), content.len() as u64);
@@ -188,10 +210,47 @@ mod tests {
         }
     }
 
+    /// With and without holes, the same content has the same blocks.
+    #[tokio::test]
+    async fn holes_of_a_file_are_those_of_its_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sparse");
+        let (hasher, store) = (Hasher::new(&[7; 32]), MemoryStore::new("server"));
+        let inline = MAX_INLINE_BYTES as u64;
+        for (data, len) in [
+            (vec![], 0),
+            (vec![], 1),
+            (vec![], inline),
+            (vec![], inline + 1),
+            (vec![], 40 << 20),
+            (vec![0..10], inline),
+            (vec![0..10], 5 << 20),
+            (
+                vec![(1 << 20)..(1 << 20) + 10, (9 << 20)..(12 << 20)],
+                12 << 20,
+            ),
+            (vec![4096..8192, (2 << 20)..(2 << 20) + 1], 9 << 20),
+        ] {
+            let file = std::fs::File::create(&path).unwrap();
+            let mut whole = vec![0; len as usize];
+            for run in data {
+                let noise = noise(3, run.len());
+                file.write_all_at(&noise, run.start as u64).unwrap();
+                whole[run].copy_from_slice(&noise);
+            }
+            file.set_len(len).unwrap();
+            let file = std::fs::File::open(&path).unwrap();
+            let mut upload = Upload::new(&hasher, &store);
+            let sparse = upload.content(Sparse::of(file), unreadable, |_| {}).await;
+            let stream = upload.content(Stream(&*whole), unreadable, |_| {}).await;
+            assert_eq!(sparse.unwrap(), stream.unwrap(), "{len} bytes");
+        }
+    }
+
     #[tokio::test]
     async fn unreadable_content_is_an_error_and_no_short_file() {
         struct Failing(usize);
-        impl Read for Failing {
+        impl std::io::Read for Failing {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 let len = buffer.len().min(self.0);
                 self.0 -= len;
@@ -204,7 +263,9 @@ mod tests {
         let (hasher, store) = (Hasher::new(&[7; 32]), MemoryStore::new("server"));
         for len in [0, 100, READ_BYTES, 3 * READ_BYTES + 1] {
             let mut upload = Upload::new(&hasher, &store);
-            let failed = upload.content(Failing(len), unreadable, |_| {}).await;
+            let failed = upload
+                .content(Stream(Failing(len)), unreadable, |_| {})
+                .await;
             assert_eq!(failed.unwrap_err().kind, Kind::System, "{len}");
         }
     }

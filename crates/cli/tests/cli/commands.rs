@@ -95,6 +95,17 @@ fn extract_gives_back_every_attribute_and_nothing_else() {
     assert!(records.contains("path_base64"), "{records}");
     // `extract` refuses a directory that is not empty.
     home.run(&["extract", &source, "out"]).ends(1);
+    // Of a path it takes what is in the directory, or the file.
+    home.run(&["extract", &source, "below", "/sub/"]).ends(0);
+    assert!(home.path("below/deep/big").exists() && !home.path("below/a").exists());
+    home.run(&["extract", &source, "single", "sub/deep/big"])
+        .ends(0);
+    let names = std::fs::read_dir(home.path("single")).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["big"]);
+    home.run(&["extract", &source, "absent", "sub/none"])
+        .ends(10);
+    assert!(!home.path("absent").exists());
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Running {
         Running(Some(talk))
     }
 
-    fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.0.as_ref().unwrap().child.id()
     }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use crate::shared_lab::{Talk, founded, joined};
-use crate::support::{Home, skipped, wait_until};
+use crate::support::{Home, copy, skipped, wait_until};
 
 /// Begins to join with a line.
 fn join(home: &Home, line: &str) -> Talk {
@@ -246,4 +246,48 @@ fn invitation_that_another_device_has_used_says_so() {
         "{}",
         late.err
     );
+}
+
+/// A copy of a device's files that writes while the device does not: the server orders what both sign, in turns.
+#[test]
+fn device_is_told_of_entries_that_a_copy_of_it_made() {
+    const TOLD: &str = "of this device that it does not remember";
+    let (_orderer, ada) = founded(&[]);
+    let write = |home: &Home, name: &str| {
+        let ran = home.run(&["mkdir", "notes", name]).ends(0);
+        ran.err.contains(TOLD)
+    };
+    assert!(!write(&ada, "mine"));
+    let thief = Home::new();
+    copy(&ada.path(".local"), &thief.path(".local"));
+    // Its own entries are none to warn of.
+    for name in ["more", "still"] {
+        assert!(!write(&ada, name), "{name}");
+    }
+    // The copy does not remember these two.
+    assert!(write(&thief, "theirs"));
+    assert!(!write(&thief, "again"));
+
+    let listed = ada.run(&["ls", "notes"]).ends(0);
+    assert!(
+        listed.err.contains("the log has 2 entries"),
+        "{}",
+        listed.err
+    );
+    assert!(
+        listed.err.contains("share device remove notes"),
+        "{}",
+        listed.err
+    );
+    // Once is enough for a command; the status says it for good.
+    assert!(!ada.run(&["ls", "notes"]).ends(0).err.contains(TOLD));
+    let status = ada.run(&["share", "status", "notes"]).ends(0);
+    assert!(
+        status.out.contains("unknown   2 entries of this device"),
+        "{}",
+        status.out
+    );
+    let status = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    assert_eq!(status.field("forgotten"), 2);
+    assert!(!write(&ada, "last"));
 }

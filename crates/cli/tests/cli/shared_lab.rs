@@ -56,6 +56,8 @@ pub struct Orderer {
     pub host: String,
     pub port: u16,
     process: Option<Child>,
+    /// Where devices are told that it is, if not at its address.
+    pub seen_at: Option<String>,
 }
 
 impl Orderer {
@@ -76,12 +78,19 @@ impl Orderer {
             host: host.to_owned(),
             port: sim::port::own(),
             process: None,
+            seen_at: None,
         };
         (orderer, key)
     }
 
     pub fn location(&self) -> String {
-        format!("bulla://{}", self.address())
+        let seen = self.seen_at.clone();
+        format!("bulla://{}", seen.unwrap_or_else(|| self.address()))
+    }
+
+    /// The number of the process.
+    pub fn process(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
     }
 
     pub fn address(&self) -> String {

@@ -9,8 +9,8 @@ use rustix::process::Signal;
 
 use crate::metrics;
 use crate::services::{Service, activated, listener};
-use crate::shared_lab::{Orderer, founded};
-use crate::support::{Home, Ran, wait_until};
+use crate::shared_lab::{Orderer, Talk, found, founded};
+use crate::support::{Home, Ran, Tmpfs, noise, skipped, wait_until};
 
 /// A volume of this name on a new machine, whose server has this key. Its genesis is accepted into `repo`.
 fn another(orderer: &Orderer, key: &str, name: &str, repo: &str) -> Home {
@@ -165,4 +165,58 @@ fn server_listens_for_signals_before_it_says_that_it_serves() {
     wait_until("it listens for signals", || {
         both.iter().all(|bit| caught(service.0.id()) & bit != 0)
     });
+}
+
+/// Files whose blocks all go through the server's temporary log.
+fn short_blocks(home: &Home) -> Vec<Vec<u8>> {
+    fs::create_dir(home.path("tree")).unwrap();
+    let contents: Vec<Vec<u8>> = (0..60).map(|at| noise(at, 60_000)).collect();
+    for (at, content) in contents.iter().enumerate() {
+        fs::write(home.path(&format!("tree/{at}")), content).unwrap();
+    }
+    contents
+}
+
+#[test]
+fn smallest_ring_takes_what_any_other_takes() {
+    let (mut orderer, key) = Orderer::new("127.0.0.1");
+    let ada = found(&mut orderer, &key, &[], &["--ring", "4MiB"]);
+    let contents = short_blocks(&ada);
+    fs::write(ada.path("big"), noise(99, 8 << 20)).unwrap();
+    ada.run(&["put", "-r", "tree", "big", "notes"]).ends(0);
+    ada.run(&["extract", "notes", "out"]).ends(0);
+    for (at, content) in contents.iter().enumerate() {
+        let found = fs::read(ada.path(&format!("out/tree/{at}"))).unwrap();
+        assert!(found == *content, "{at}");
+    }
+    assert!(fs::read(ada.path("out/big")).unwrap() == fs::read(ada.path("big")).unwrap());
+}
+
+#[test]
+fn ring_that_is_too_small_or_does_not_fit_is_refused_by_its_name() {
+    let (orderer, ada) = founded(&[]);
+    let genesis = ada.path("genesis");
+    let Some(_small) = Tmpfs::of(&orderer.home, "small", 24 << 20) else {
+        return skipped("a server on a small disk", "a tmpfs cannot be mounted here");
+    };
+    let serve = |ring: &[&str]| {
+        let args = ["serve", "small/repo", "--orderer-key", "key", "--shared"];
+        let more = ["127.0.0.1:0", "--accept", genesis.to_str().unwrap()];
+        orderer.home.run(&[&args[..], &more, ring].concat())
+    };
+    for (ring, code) in [
+        (&["--ring", "1MiB"][..], 2),
+        (&[], 1),
+        (&["--ring", "1GiB"], 1),
+    ] {
+        let told = serve(ring).ends(code);
+        assert!(told.err.contains("--ring"), "{ring:?}: {}", told.err);
+    }
+    let args = ["--json", "serve", "small/repo", "--orderer-key", "key"];
+    let more = ["--shared", "127.0.0.1:0", "--ring", "4MiB", "--accept"];
+    let args = [&args[..], &more, &[genesis.to_str().unwrap()]].concat();
+    let mut serving = Talk::begin(&mut orderer.home.command(&args));
+    serving.record("serving", "volume");
+    serving.child.kill().unwrap();
+    serving.child.wait().unwrap();
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::metrics;
 use crate::support::{self, Home, Mounted, Ran, noise, skipped, wait_until};
 use serde_json::Value;
 
@@ -148,6 +149,52 @@ fn mount_reports_its_state() {
         "a mount that ended leaves no socket"
     );
     home.run(&["status", "mnt"]).ends(10);
+}
+
+#[test]
+fn mount_that_stays_at_a_version_has_no_end() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let source = home.source(&home.published(), "repo");
+    let _mounted = Mounted {
+        home: &home,
+        dir: "mnt",
+    };
+    let mut daemon = start(&home, &[&source, "--at", "1"]);
+    let told = record(&home);
+    for none in [
+        "valid_until",
+        "left_s",
+        "policy_valid_until",
+        "policy_left_s",
+    ] {
+        assert_eq!(told.get(none), Some(&Value::Null), "{none}");
+    }
+    assert!(told["age_s"].as_u64().is_some());
+    let shown = home.run(&["status", "mnt"]).ends(0).out;
+    assert!(shown.contains("stays at this version"), "{shown}");
+    assert!(
+        !shown.contains("left)") && !shown.contains("never"),
+        "{shown}"
+    );
+    home.run(&["umount", "mnt"]).ends(0);
+    daemon.wait().unwrap();
+    let args = [
+        "--json",
+        "mount",
+        &source,
+        "mnt",
+        "--at",
+        "1",
+        "--foreground",
+    ];
+    let args = [&args[..], &metrics::ANY_PORT].concat();
+    let (_daemon, told) = metrics::start(&home, &args, 1);
+    let page = metrics::get(told[0]["metrics"].as_str().unwrap());
+    assert!(page.contains("\nbulla_mount_version{"), "{page}");
+    assert!(!page.contains("left_seconds{"), "{page}");
 }
 
 #[test]

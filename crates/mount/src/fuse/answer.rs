@@ -66,13 +66,24 @@ pub struct Later<T, E> {
     pub(super) deadline: Instant,
     /// The error to answer if the deadline passes or the mount is unmounted first.
     pub(super) at_deadline: E,
-    /// Whether the wait ends early when the caller has a signal pending or the mount is unmounted.
-    pub(super) interruptible: bool,
+    /// Which signals of the caller end the wait early. It also ends when the mount is unmounted.
+    pub(super) ends_by: Signals,
+}
+
+/// Signals that a caller has pending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signals {
+    /// Those that end the program. A program does not expect that another signal ends its read of a file.
+    Deadly,
+    /// All that it neither blocks nor ignores.
+    Any,
 }
 
 impl<T, E: Refusal> Answer<T, E> {
     /// The answer of `work`, or [`Error::TimedOut`] shortly after `deadline`. `work` is expected to
-    /// keep the deadline itself and to say what was missing; the plumbing only enforces it.
+    /// keep the deadline itself and to say what was missing; the plumbing only enforces it. A caller that is being
+    /// killed does not wait, and nobody waits when the mount is unmounted: `work` is dropped and must leave nothing
+    /// behind.
     pub fn later<Work>(deadline: Instant, work: Work) -> Self
     where
         Work: Future<Output = Result<T, E>> + Send + 'static,
@@ -81,7 +92,7 @@ impl<T, E: Refusal> Answer<T, E> {
             work: Box::pin(work),
             deadline,
             at_deadline: Error::TimedOut.into(),
-            interruptible: false,
+            ends_by: Signals::Deadly,
         })
     }
 
@@ -97,7 +108,7 @@ impl<T, E: Refusal> Answer<T, E> {
             work: Box::pin(work),
             deadline,
             at_deadline: at_deadline.into(),
-            interruptible: true,
+            ends_by: Signals::Any,
         })
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::watch;
 
-use super::answer::Later;
+use super::answer::{Later, Signals};
 use super::error::{Error, Refusal};
 
 /// By how much work may exceed its deadline before it is dropped.
@@ -48,50 +48,57 @@ impl Parking {
         E: Refusal,
         Finish: FnOnce(Result<T, E>) + Send + 'static,
     {
-        if !later.interruptible {
-            self.runtime.spawn(async move {
-                let deadline = later.deadline + GRACE;
-                let result = tokio::time::timeout_at(deadline.into(), later.work).await;
-                finish(result.unwrap_or(Err(later.at_deadline)));
-            });
-            return;
-        }
+        // A reader says itself at the deadline what was missing.
+        let until = match later.ends_by {
+            Signals::Deadly => later.deadline + GRACE,
+            Signals::Any => later.deadline,
+        };
         let mut interruptions = self.interruptions.subscribe();
         self.runtime.spawn(async move {
             // In this order: a wait that ends at the moment of the interruption has taken effect.
             let result = tokio::select! {
                 biased;
                 result = later.work => result,
-                () = signal_pending(pid) => Err(Error::Interrupted.into()),
+                () = signal_pending(pid, later.ends_by) => Err(Error::Interrupted.into()),
                 _ = interruptions.changed() => Err(later.at_deadline),
-                () = tokio::time::sleep_until(later.deadline.into()) => Err(later.at_deadline),
+                () = tokio::time::sleep_until(until.into()) => Err(later.at_deadline),
             };
             finish(result);
         });
     }
 }
 
-/// Returns when thread `pid` has a signal pending that it neither blocks nor ignores.
-async fn signal_pending(pid: u32) {
+/// Returns when thread `pid` has such a signal pending.
+async fn signal_pending(pid: u32, which: Signals) {
     loop {
         tokio::time::sleep(SIGNAL_CHECK).await;
         // Unreadable if the caller is in another PID namespace; then the deadline ends the wait.
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-        if status.is_ok_and(|status| has_signal(&status)) {
+        if status.is_ok_and(|status| has_signal(&status, which)) {
             return;
         }
     }
 }
 
-/// Whether a `/proc/PID/status` shows a signal that is about to be handled; proc_pid_status(5).
-fn has_signal(status: &str) -> bool {
+/// SIGKILL as a bit of a mask. The kernel makes it pending for each thread of a program that another signal ends.
+const KILL: u64 = 1 << 8;
+/// Signals that end a program unless it handles them: HUP, INT, QUIT, PIPE, ALRM, TERM.
+const DEADLY: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 12 | 1 << 13 | 1 << 14;
+
+/// Whether a `/proc/PID/status` shows a signal that is about to be handled, or to end the program;
+/// proc_pid_status(5).
+fn has_signal(status: &str, which: Signals) -> bool {
     let mask = |field: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(field));
         line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
             .unwrap_or(0)
     };
     let pending = mask("SigPnd:") | mask("ShdPnd:");
-    pending & !mask("SigBlk:") & !mask("SigIgn:") != 0
+    let handled = pending & !mask("SigBlk:") & !mask("SigIgn:");
+    match which {
+        Signals::Any => handled != 0,
+        Signals::Deadly => handled & (KILL | DEADLY & !mask("SigCgt:")) != 0,
+    }
 }
 
 #[cfg(test)]
@@ -106,12 +113,31 @@ mod tests {
                  SigIgn:\t{ignored}\nSigCgt:\t0\n"
             )
         };
-        assert!(!has_signal(&status("0", "0", "0", "0")));
-        assert!(has_signal(&status("0000000000000100", "0", "0", "0")));
-        assert!(has_signal(&status("0", "0000000000004000", "0", "0")));
-        assert!(!has_signal(&status("4000", "0", "4000", "0")));
-        assert!(!has_signal(&status("0", "4000", "0", "4000")));
-        assert!(has_signal(&status("4100", "0", "4000", "0")));
-        assert!(!has_signal("no such fields"));
+        assert!(!has_signal(&status("0", "0", "0", "0"), Signals::Any));
+        assert!(has_signal(
+            &status("0000000000000100", "0", "0", "0"),
+            Signals::Any
+        ));
+        assert!(has_signal(
+            &status("0", "0000000000004000", "0", "0"),
+            Signals::Any
+        ));
+        assert!(!has_signal(&status("4000", "0", "4000", "0"), Signals::Any));
+        assert!(!has_signal(&status("0", "4000", "0", "4000"), Signals::Any));
+        assert!(has_signal(&status("4100", "0", "4000", "0"), Signals::Any));
+        assert!(!has_signal("no such fields", Signals::Any));
+    }
+
+    #[test]
+    fn only_signals_that_end_the_program_end_a_read() {
+        let status = |pending: &str, handled: &str| {
+            format!("SigPnd:\t{pending}\nShdPnd:\t0\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t{handled}\n")
+        };
+        let ends = |pending, handled| has_signal(&status(pending, handled), Signals::Deadly);
+        assert!(ends("100", "0"), "SIGKILL");
+        assert!(ends("2", "0"), "SIGINT");
+        assert!(!ends("2", "2"), "SIGINT, handled");
+        assert!(!ends("8010000", "0"), "SIGCHLD and SIGWINCH");
+        assert!(!ends("2000", "2000"), "SIGALRM, handled");
     }
 }

@@ -13,7 +13,6 @@ use std::time::Duration;
 use std::{fs, io};
 
 use fuser::{Config, MountOption, SessionACL};
-use rustix::io::Errno;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -185,7 +184,12 @@ impl Session {
         &self.directory
     }
 
-    /// Unmounts at once, even while programs use the mount. They keep their open files until this process
+    /// Where the table shows it, as `major:minor`.
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
+    /// Unmounts at once, wherever it is shown now, and even while programs use the mount. They keep their open files until this process
     /// ends, but their waits for locks end. It is not an error if the mount has been unmounted before.
     ///
     /// # Errors
@@ -195,12 +199,8 @@ impl Session {
             directory: self.directory.clone(),
             cause,
         };
-        let top = table::find(&self.directory).map_err(|error| failed(error.to_string()))?;
-        match top {
-            Some(line) if Some(&line.device) == self.device.as_ref() => {
-                unmount::detach(&self.directory).map_err(failed)?;
-            }
-            _ => {}
+        if let Some(device) = &self.device {
+            unmount::detach_all(device).map_err(failed)?;
         }
         self.parking.interrupt_all();
         Ok(())
@@ -299,26 +299,20 @@ fn check_directory(directory: &Path) -> Result<PathBuf, MountError> {
         directory: directory.to_owned(),
         source,
     };
-    let place = table::absolute(directory).map_err(fault)?;
-    if table::find(&place)
-        .map_err(fault)?
-        .is_some_and(|line| line.is_ours())
-    {
-        // Unlike attributes, this is never answered from the kernel's caches.
-        return Err(match rustix::fs::statfs(&place) {
-            Err(Errno::NOTCONN) => MountError::Stale {
-                directory: directory.to_owned(),
-            },
-            _ => MountError::Busy {
-                directory: directory.to_owned(),
-            },
+    let mounted = table::named(directory).map_err(fault)?;
+    if let Some(line) = mounted.filter(table::Line::is_ours) {
+        let directory = directory.to_owned();
+        return Err(match line.life(FIRST_ANSWER) {
+            table::Life::Dead => MountError::Stale { directory },
+            _ => MountError::Busy { directory },
         });
     }
+    // The last component may itself be a link, which the mount table does not show.
+    let place = fs::canonicalize(directory).map_err(fault)?;
     if !fs::metadata(&place).map_err(fault)?.is_dir() {
         return Err(fault(io::Error::from(io::ErrorKind::NotADirectory)));
     }
-    // The last component may itself be a link, which the mount table does not show.
-    fs::canonicalize(place).map_err(fault)
+    Ok(place)
 }
 
 fn config(options: &SessionOptions) -> Config {

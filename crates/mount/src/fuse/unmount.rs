@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as umount2};
@@ -10,30 +11,75 @@ use rustix::mount::{UnmountFlags, unmount as umount2};
 use super::table;
 use crate::error::MountError;
 
+/// Most mounts of ours on one directory that are removed at a time.
+const MAX_LAYERS: usize = 64;
+/// How long a mount may take to say that it lives.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Unmounts the volume on `directory`.
 ///
-/// The directory is free at once. Programs keep the files that they have open until they close them,
+/// `directory` may be any name of the mount that the kernel takes: a symbolic link, a path with `..`, a bind mount
+/// of it (only that one is unmounted). The directory is free at once. Programs keep the files that they have open until they close them,
 /// unless the server has ended. A dead mount is cleared the same way.
 ///
 /// # Errors
 /// [`MountError::NotMounted`] when no bulla volume is mounted there; [`MountError::Unmount`] when
 /// the kernel or `fusermount3` refuses.
 pub fn unmount(directory: &Path) -> Result<(), MountError> {
-    let path = table::absolute(directory).map_err(|source| MountError::Directory {
-        directory: directory.to_owned(),
-        source,
-    })?;
     let refused = |cause: String| MountError::Unmount {
         directory: directory.to_owned(),
         cause,
     };
-    let mounted = table::find(&path).map_err(|error| refused(error.to_string()))?;
-    if !mounted.is_some_and(|line| line.is_ours()) {
+    let mounted = table::named(directory).map_err(|source| MountError::Directory {
+        directory: directory.to_owned(),
+        source,
+    })?;
+    let Some(line) = mounted.filter(table::Line::is_ours) else {
         return Err(MountError::NotMounted {
             directory: directory.to_owned(),
         });
+    };
+    detach(&line.directory).map_err(refused)
+}
+
+/// Removes every mount of the file system with this `major:minor` that this process sees, also bind mounts of it.
+///
+/// # Errors
+/// The first refusal; the other mounts are removed nevertheless.
+pub(crate) fn detach_all(device: &str) -> Result<(), String> {
+    let mut refused = Vec::new();
+    // One round for each mount that lies over another one on the same directory.
+    for _ in 0..MAX_LAYERS {
+        let lines = table::with_device(device).map_err(|error| error.to_string())?;
+        if lines.is_empty() {
+            break;
+        }
+        refused.clear();
+        // The deepest first: a directory in it may have a bind mount of it.
+        let results = lines.iter().rev().map(|line| detach(&line.directory));
+        refused.extend(results.filter_map(Result::err));
+        if refused.len() == lines.len() {
+            break;
+        }
     }
-    detach(&path).map_err(refused)
+    refused.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Removes dead mounts of volumes of this user from `directory`. Whether there was one.
+///
+/// # Errors
+/// When the kernel or `fusermount3` refuses.
+pub(crate) fn clear_dead(directory: &Path) -> Result<bool, MountError> {
+    let user = rustix::process::geteuid().as_raw();
+    for layer in 0..MAX_LAYERS {
+        let line = table::named(directory).ok().flatten();
+        let own = line.filter(|line| line.is_volume() && line.user == Some(user));
+        if own.is_none_or(|line| line.life(PATIENCE) != table::Life::Dead) {
+            return Ok(layer > 0);
+        }
+        unmount(directory)?;
+    }
+    Ok(true)
 }
 
 /// Removes the topmost mount from `path` at once; programs keep the files that they have open.

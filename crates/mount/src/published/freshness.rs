@@ -43,6 +43,8 @@ pub struct Keeper {
     told_expiry_of: Option<u64>,
     /// The beginning of the grace period that was logged last.
     told_grace_of: Option<u64>,
+    /// An outage was logged that still lasts.
+    told_outage: bool,
 }
 
 impl Keeper {
@@ -61,6 +63,7 @@ impl Keeper {
             refresh,
             told_expiry_of: None,
             told_grace_of: None,
+            told_outage: false,
         }
     }
 
@@ -140,14 +143,22 @@ impl Keeper {
     }
 
     /// Looks for a newer version and adopts it. If that fails, the old version stays while it is valid.
-    async fn refresh(&self) -> bool {
+    async fn refresh(&mut self) -> bool {
         let outcome = self.try_refresh().await;
         self.core.faults.refreshed(outcome.as_ref().err());
+        let class = outcome.as_ref().err().and_then(VolumeError::class);
+        let is_outage = class == Some(Class::Unavailable);
+        // Reads that wait for its end have logged it, or the refresh before has.
+        let is_told = self.told_outage || self.core.volume.mirrors().outage().is_some();
+        self.told_outage = is_outage;
         match outcome {
             Ok(()) => true,
             Err(error) => {
                 let volume = self.core.volume.id();
                 match error.class() {
+                    Some(Class::Unavailable) if is_told => {
+                        tracing::debug!(%volume, %error, "nothing newer was adopted");
+                    }
                     Some(Class::Unavailable) | None => {
                         tracing::warn!(%volume, %error, "nothing newer was adopted");
                     }

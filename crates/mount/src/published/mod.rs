@@ -17,6 +17,7 @@ pub mod nodes;
 mod operations;
 pub mod options;
 pub mod recording;
+mod repeats;
 pub mod report;
 mod seeking;
 mod view;

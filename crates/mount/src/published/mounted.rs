@@ -10,6 +10,7 @@ use volume::profile::Profile;
 use volume::{Fetch, Volume};
 
 use crate::error::MountError;
+use crate::fuse::unmount::clear_dead;
 use crate::fuse::{Connection, Session, SessionOptions, Signals};
 use crate::published::attributes::Owners;
 use crate::published::file_system::Published;
@@ -23,13 +24,15 @@ use crate::published::report::Reporter;
 #[derive(Debug)]
 pub struct Mounted {
     session: Session,
+    cleared_dead: bool,
     core: Arc<Core>,
     keeper: JoinHandle<()>,
     /// Gives what is being fetched first; dropping that ends it.
     fetching: JoinHandle<Option<Ahead>>,
 }
 
-/// Mounts `volume` on `directory` and returns when the mount answers. Must be called within a tokio
+/// Mounts `volume` on `directory` and returns when the mount answers. Dead mounts of volumes of this user are
+/// removed from it before. Must be called within a tokio
 /// runtime, which then serves requests that need a network.
 ///
 /// # Errors
@@ -52,6 +55,7 @@ pub async fn mount(
         threads: options.threads,
         read_ahead_bytes: options.read_ahead_bytes,
     };
+    let cleared_dead = clear_dead(directory)?;
     let connection = Connection::open(Arc::new(published), directory, session_options).await?;
     let notifier = connection.notifier();
     // A test whether the kernel knows the call. It has no cached names yet.
@@ -64,6 +68,7 @@ pub async fn mount(
     let keeper = Keeper::new(core.clone(), notifier, can_recall, options.refresh);
     let mounted = Mounted {
         session,
+        cleared_dead,
         keeper: tokio::spawn(keeper.run()),
         fetching: tokio::spawn(fetch_first(core.clone(), options.fetch_first)),
         core,
@@ -107,6 +112,11 @@ impl Mounted {
         self.session.directory()
     }
 
+    /// Whether a dead mount was removed from the directory.
+    pub fn cleared_dead(&self) -> bool {
+        self.cleared_dead
+    }
+
     /// The version that programs see now.
     pub fn version(&self) -> u64 {
         self.core.view().snapshot.record().version
@@ -114,7 +124,8 @@ impl Mounted {
 
     /// Makes reports about the mount, as long as it is mounted.
     pub fn reporter(&self) -> Reporter {
-        Reporter::new(self.core.clone(), self.directory().to_owned())
+        let device = self.session.device().map(str::to_owned);
+        Reporter::new(self.core.clone(), self.directory().to_owned(), device)
     }
 
     /// What programs read, if [`MountOptions::record`] asked for it.

@@ -22,6 +22,7 @@ use crate::published::failure::Failure;
 use crate::published::faults::Faults;
 use crate::published::nodes::{Node, Nodes};
 use crate::published::recording::Recorder;
+use crate::published::repeats::Repeats;
 use crate::published::view::View;
 
 /// How long the kernel may believe a name or attributes while the statement is valid.
@@ -41,6 +42,7 @@ pub struct Core {
     /// Notes what programs read, if that was asked for.
     pub recorder: Option<Arc<Recorder>>,
     owners: Owners,
+    repeats: Repeats,
     view: RwLock<Arc<View>>,
     longest_ttl: RwLock<Duration>,
     open: Mutex<HashMap<u64, Arc<OpenDirectory>>>,
@@ -58,6 +60,7 @@ impl Core {
             faults: Faults::default(),
             recorder,
             owners,
+            repeats: Repeats::default(),
             view: RwLock::new(Arc::new(View {
                 serial: 1,
                 snapshot,
@@ -243,7 +246,17 @@ impl Core {
         if !matches!(inode.content, Content::Regular(_)) {
             return Err(Error::InvalidArgument.into());
         }
-        let bytes = self.view().snapshot.read(&inode, offset, len, how).await?;
+        if let Fetch::Until(_) = how
+            && let Some(error) = self.repeats.take(number, (offset, len))
+        {
+            return Err(error.into());
+        }
+        let read = self.view().snapshot.read(&inode, offset, len, how).await;
+        let bytes = read.map_err(VolumeError::from).inspect_err(|error| {
+            if let Fetch::Until(deadline) = how {
+                self.repeats.note(number, (offset, len), deadline, error);
+            }
+        })?;
         if let Some(recorder) = &self.recorder {
             recorder.read(&node, offset, len, inode.size);
         }

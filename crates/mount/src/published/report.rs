@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use store::cache::CacheLimits;
-use store::mirrors::Status;
+use store::mirrors::{Outage, Status};
 use trust::statement::VolumeId;
 
 pub use crate::published::faults::Refresh;
@@ -19,18 +19,23 @@ pub struct Report {
     pub volume: VolumeId,
     /// Where it is mounted.
     pub directory: PathBuf,
+    /// `major:minor` of the mount, by which its bind mounts are found.
+    pub device: Option<String>,
     /// The version that programs see.
     pub version: u64,
     /// Begin of validity of the version's statement, unix seconds.
     pub signed_unix_s: u64,
-    /// End of validity, unix seconds.
-    pub valid_until_unix_s: u64,
-    /// When the volume's newest policy ends; `None` if it has no end.
+    /// End of validity, unix seconds; `None` if the mount stays at this version, which then does not expire.
+    pub valid_until_unix_s: Option<u64>,
+    /// When the volume's newest policy ends, and the volume with it; `None` if it has no end, or if the mount stays
+    /// at this version.
     pub policy_until_unix_s: Option<u64>,
     /// The mount's own time, unix seconds: it never goes back.
     pub now_unix_s: u64,
     /// Mounted with the version kept on this machine, and no mirror has confirmed it since.
     pub is_offline: bool,
+    /// No mirror answers, and reads wait for one.
+    pub outage: Option<Outage>,
     /// Files and directories that the kernel holds.
     pub known_files: usize,
     /// State of each mirror, in the order in which they were given.
@@ -94,11 +99,16 @@ pub struct Disk {
 pub struct Reporter {
     core: Arc<Core>,
     directory: PathBuf,
+    device: Option<String>,
 }
 
 impl Reporter {
-    pub(crate) fn new(core: Arc<Core>, directory: PathBuf) -> Reporter {
-        Reporter { core, directory }
+    pub(crate) fn new(core: Arc<Core>, directory: PathBuf, device: Option<String>) -> Reporter {
+        Reporter {
+            core,
+            directory,
+            device,
+        }
     }
 
     /// Where the mount is.
@@ -114,12 +124,14 @@ impl Reporter {
         Report {
             volume: volume.id(),
             directory: self.directory.clone(),
+            device: self.device.clone(),
             version: snapshot.record().version,
             signed_unix_s: snapshot.record().start,
-            valid_until_unix_s: snapshot.valid_until(),
-            policy_until_unix_s: snapshot.policy_end(),
+            valid_until_unix_s: snapshot.end(),
+            policy_until_unix_s: snapshot.policy_end().filter(|_| snapshot.end().is_some()),
             now_unix_s: volume.now(),
             is_offline: volume.is_offline(),
+            outage: volume.mirrors().outage(),
             known_files: self.core.nodes.len(),
             mirrors: volume.mirrors().status(),
             memory_bytes: snapshot.blocks().memory_bytes(),

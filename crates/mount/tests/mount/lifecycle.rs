@@ -176,12 +176,29 @@ async fn a_dead_mount_is_reported_and_cleared() {
     child.wait().unwrap();
     assert_eq!(errno(open.read(&mut [0; 1])), libc::ENOTCONN, "open files");
     assert_eq!(errno(fs::read_dir(directory.path())), libc::ENOTCONN);
-    let error = mount::mount(world().open().await, directory.path(), quick())
-        .await
-        .unwrap_err();
-    assert!(matches!(error, MountError::Stale { .. }), "{error}");
     mount::unmount(directory.path()).unwrap();
     assert!(!is_mounted(directory.path()) && fs::metadata(directory.path()).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mount_removes_a_dead_mount_of_its_user_and_no_living_one() {
+    let mut server = serve();
+    let again = mount::mount(world().open().await, server.directory.path(), quick()).await;
+    assert!(matches!(again, Err(MountError::Busy { .. })));
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let place = server.directory.path();
+    let mounted = mount::mount(world().open().await, place, quick())
+        .await
+        .unwrap();
+    assert!(mounted.cleared_dead());
+    assert_eq!(fs::read(place.join("f")).unwrap(), b"content");
+    drop(mounted);
+    assert!(!is_mounted(place), "a second mount lay below");
+    let mounted = mount::mount(world().open().await, place, quick())
+        .await
+        .unwrap();
+    assert!(!mounted.cleared_dead());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -55,6 +55,25 @@ impl Reads {
     }
 }
 
+/// Says of a path and its inode whether the reader has the content of the file already.
+#[derive(Clone)]
+pub struct Here(Arc<Says>);
+
+type Says = dyn Fn(&[u8], &Inode) -> bool + Send + Sync;
+
+impl Here {
+    /// What `says` says. It is asked for each file, and must be quick.
+    pub fn new(says: impl Fn(&[u8], &Inode) -> bool + Send + Sync + 'static) -> Here {
+        Here(Arc::new(says))
+    }
+}
+
+impl std::fmt::Debug for Here {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Here")
+    }
+}
+
 /// Blocks that are fetched before a depth-first reader comes to them. Ends when it is dropped.
 #[derive(Debug)]
 pub struct Ahead {
@@ -68,6 +87,8 @@ struct Work {
     reads: Reads,
     /// Of this only, if it is given.
     selection: Option<Selection>,
+    /// Of these files no content.
+    here: Option<Here>,
     plan: Mutex<Plan>,
     is_prepared: AtomicBool,
     has_ended: AtomicBool,
@@ -80,9 +101,9 @@ impl Ahead {
         blocks: &Arc<Blocks>,
         spawner: Spawner,
         (path, top): (&[u8], &Inode),
-        reads: Reads,
+        (reads, here): (Reads, Option<Here>),
     ) -> Ahead {
-        Ahead::start(blocks, spawner, (path, top), (reads, None))
+        Ahead::start(blocks, spawner, (path, top), (reads, None, here))
     }
 
     /// Begins to fetch parts of the tree below `top`, in no particular order. A path that the tree does not have is skipped.
@@ -93,7 +114,7 @@ impl Ahead {
         top: &Inode,
         selection: Selection,
     ) -> Ahead {
-        let how = (Reads::Everything, Some(selection));
+        let how = (Reads::Everything, Some(selection), None);
         Ahead::start(blocks, spawner, (b"", top), how)
     }
 
@@ -101,7 +122,7 @@ impl Ahead {
         blocks: &Arc<Blocks>,
         spawner: Spawner,
         (path, top): (&[u8], &Inode),
-        (reads, selection): (Reads, Option<Selection>),
+        (reads, selection, here): (Reads, Option<Selection>, Option<Here>),
     ) -> Ahead {
         let (_, cache_bytes) = blocks.memory_bytes();
         let work = Arc::new(Work {
@@ -109,6 +130,7 @@ impl Ahead {
             spawner,
             reads,
             selection,
+            here,
             plan: Mutex::new(Plan::new(MOST_AHEAD_BYTES.min(cache_bytes / 4))),
             is_prepared: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -136,6 +158,7 @@ impl Ahead {
             spawner,
             reads: Reads::Names,
             selection: None,
+            here: None,
             plan: Mutex::new(plan),
             is_prepared: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -218,8 +241,15 @@ impl Work {
         self.chooses(|selection| selection.needs(place, &range))
     }
 
+    fn is_here(&self, place: &Place, inode: &Inode) -> bool {
+        let says = |Here(here): &Here| here(&place.path(), inode);
+        self.here.as_ref().is_some_and(says)
+    }
+
     /// Adds what an inode at a place leads to.
     fn add(&self, place: &Place, inode: &Inode) {
+        let is_file = matches!(inode.content, Content::Regular(FileContent::Array(_)));
+        let is_here = is_file && self.is_here(place, inode);
         let mut plan = self.plan();
         if let Content::Directory { map: Some(map), .. } = &inode.content
             && self.chooses(|selection| selection.needs_names(place, &Interval::everything()))
@@ -231,6 +261,7 @@ impl Work {
         }
         if let Content::Regular(FileContent::Array(root)) = &inode.content
             && self.chooses_range(place, 0, root.len)
+            && !is_here
         {
             plan.add(Wanted::Content(place.clone(), 0, root.top()));
         }

@@ -82,6 +82,13 @@ impl Place {
         Place { names, rank: 0 }
     }
 
+    /// The path, names with `/` between them.
+    pub(super) fn path(&self) -> Vec<u8> {
+        let names = self.names.strip_suffix(&[0]).unwrap_or(&self.names);
+        let slash = |byte: &u8| if *byte == 0 { b'/' } else { *byte };
+        names.iter().map(slash).collect()
+    }
+
     /// The names of the path, each with a zero behind it.
     pub(super) fn names(&self) -> &[u8] {
         &self.names

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use bytes::Bytes;
-use trust::Reject;
 use trust::array::{ArrayRoot, Extent};
 use trust::inode::{Content, FileContent, Inode};
+use trust::{Kind, Reject};
 
 use super::Tree;
 use crate::blocks::Fetch;
@@ -200,6 +200,55 @@ impl Tree {
                 (Extent::Data { .. }, _) => {
                     runs.data.push(placed.start.max(offset)..end.min(until));
                 }
+            }
+        }
+        Ok(runs)
+    }
+}
+
+impl Tree {
+    /// Where in `[offset, until)` a copy of `file` differs from it, holes left out. `copy` gives bytes of the copy, or
+    /// `None` if it has fewer. Blocks are compared by their hashes, so that none is fetched.
+    ///
+    /// # Errors
+    /// As [`Tree::read`].
+    pub async fn differing_runs(
+        &self,
+        file: &Inode,
+        (offset, until): (u64, u64),
+        how: Fetch,
+        copy: impl Fn(u64, usize) -> Option<Vec<u8>>,
+    ) -> Result<Vec<Range<u64>>, ReadError> {
+        let until = until.min(file.content.size());
+        let Content::Regular(content) = &file.content else {
+            return Err(ReadError::wrong_kind("not a regular file"));
+        };
+        let root = match content {
+            FileContent::Empty => return Ok(Vec::new()),
+            FileContent::Inline(bytes) => {
+                let differs = copy(0, bytes.len()).is_none_or(|copied| copied != bytes[..]);
+                return Ok(differs.then_some(offset..until).into_iter().collect());
+            }
+            FileContent::Array(root) => root,
+        };
+        let hasher = self.blocks().hasher();
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        if offset >= until {
+            return Ok(runs);
+        }
+        for placed in extents(self.blocks(), root, offset, until, how).await? {
+            let Extent::Data { handle, len } = placed.extent else {
+                continue;
+            };
+            let copied = copy(placed.start, len as usize);
+            if copied.is_some_and(|bytes| hasher.name(Kind::Data, &bytes) == handle.any()) {
+                continue;
+            }
+            let end = placed.start.saturating_add(len.into()).min(until);
+            let start = placed.start.max(offset);
+            match runs.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => runs.push(start..end),
             }
         }
         Ok(runs)

@@ -40,7 +40,7 @@ fn handle(bytes: &[u8]) -> Handle<Data> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 4 / 5))]
 
     #[test]
     fn overlay_behaves_like_a_list_of_unstored_blocks(

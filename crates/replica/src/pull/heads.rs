@@ -45,7 +45,9 @@ pub(crate) async fn ask(
     deadline: Instant,
 ) -> Answers {
     let files = join_all(sources.iter().map(|source| head_file(&**source)));
-    let (fetched, files) = join(round.fetch(deadline), files).await;
+    let mut asked = round.ask();
+    let (fetched, files) = join(round.next(&mut asked, deadline), files).await;
+    let fetched = fetched.unwrap_or_default();
     Answers { fetched, files }
 }
 

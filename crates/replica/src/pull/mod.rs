@@ -198,6 +198,7 @@ pub async fn pull(
         now: options.clock.now(),
         toward: None,
         patience: heads::PATIENCE,
+        through_outages: true,
     };
     let until = Instant::now() + options.deadline;
     let committing = AtomicBool::new(false);

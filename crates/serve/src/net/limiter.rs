@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::net::counters::Counters;
 use crate::net::peer::Peer;
+use crate::net::share::Share;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Client {
@@ -40,7 +40,7 @@ pub(crate) struct ConnectionLimiter {
 #[derive(Default)]
 struct Taken {
     connections: usize,
-    held_bytes: Arc<AtomicU64>,
+    share: Arc<Share>,
 }
 
 /// Why a connection is refused.
@@ -56,13 +56,13 @@ pub(crate) enum Full {
 pub(crate) struct Permit {
     limiter: Arc<ConnectionLimiter>,
     client: Client,
-    held_bytes: Arc<AtomicU64>,
+    share: Arc<Share>,
 }
 
 impl Permit {
-    /// Bytes of answers that the connections of the client hold in memory.
-    pub(crate) fn held_bytes(&self) -> &Arc<AtomicU64> {
-        &self.held_bytes
+    /// What the connections of the client hold in memory.
+    pub(crate) fn share(&self) -> &Arc<Share> {
+        &self.share
     }
 }
 
@@ -96,14 +96,14 @@ impl ConnectionLimiter {
             return Err(Full::Client);
         }
         own.connections += 1;
-        let held_bytes = Arc::clone(&own.held_bytes);
+        let share = Arc::clone(&own.share);
         self.counters.connections.add(1);
         self.counters.accepted.add(1);
         let limiter = Arc::clone(self);
         Ok(Permit {
             limiter,
             client,
-            held_bytes,
+            share,
         })
     }
 }

@@ -28,6 +28,9 @@ pub struct Limits {
     /// Window in which a client's pace is measured: in so much time that the server waits for it, it
     /// takes `min_bytes_per_second` on average, or is cut off.
     pub write_timeout: Duration,
+    /// How long a connection may owe what it asked for (see `debtors`) before it makes room for a request that
+    /// finds none in memory.
+    pub room_timeout: Duration,
     /// Slowest client that the server waits for.
     pub min_bytes_per_second: u64,
     /// Most requests of one connection that the service has yet to complete.
@@ -59,6 +62,7 @@ impl Default for Limits {
             watch_timeout: Duration::from_secs(900),
             answer_timeout: Duration::from_secs(600),
             write_timeout: Duration::from_secs(10),
+            room_timeout: Duration::from_secs(1),
             min_bytes_per_second: 64 << 10,
             max_in_flight: 16,
             gather_bytes: 256 << 10,

@@ -19,6 +19,8 @@
 //! | `outbox` | answers gathered for one write |
 //! | [`account`] | bytes in memory, and each client's share of them |
 //! | `pace` | how fast a client takes its answers |
+//! | `share` | what the connections of one client hold together |
+//! | `debtors` | which connections make room when memory is short |
 //! | [`resources`] | what all connections share |
 //! | [`limits`], `limiter`, [`counters`] | every limit, the number of connections, counters |
 //! | [`peer`], `end` | the client of a connection, and why the connection ended |
@@ -27,6 +29,7 @@ pub(crate) mod accept;
 pub mod account;
 pub(crate) mod connection;
 pub mod counters;
+pub(crate) mod debtors;
 pub(crate) mod end;
 pub(crate) mod limiter;
 pub mod limits;
@@ -40,6 +43,7 @@ pub mod resources;
 pub(crate) mod run;
 pub mod server;
 pub mod service;
+pub(crate) mod share;
 pub(crate) mod tls;
 pub(crate) mod worker;
 

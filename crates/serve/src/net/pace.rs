@@ -15,6 +15,8 @@ pub(crate) struct Pace {
     taken_bytes: u64,
     /// Since when the server waits for the client.
     since: Option<Instant>,
+    /// How much longer the server has waited than the least pace needs for what the client took.
+    debt: Duration,
 }
 
 impl Pace {
@@ -28,11 +30,21 @@ impl Pace {
     }
 
     /// The client took bytes.
-    pub(crate) fn took(&mut self, bytes: usize) {
+    pub(crate) fn took(&mut self, bytes: usize, limits: &Limits) {
         self.taken_bytes = self.taken_bytes.saturating_add(bytes as u64);
         if let Some(since) = self.since.take() {
-            self.waited = self.waited.saturating_add(since.elapsed());
+            let waited = since.elapsed();
+            self.waited = self.waited.saturating_add(waited);
+            self.debt = self.debt.saturating_add(waited);
         }
+        self.debt = self.debt.saturating_sub(limits.time_for(bytes));
+    }
+
+    /// Since when the client owes, as if it had taken nothing since then (see `debtors`); `None` when the server
+    /// does not wait for it.
+    pub(crate) fn owes_since(&self) -> Option<Instant> {
+        let since = self.since?;
+        Some(since.checked_sub(self.debt).unwrap_or(since))
     }
 
     /// Whether the server waits for the client.
@@ -51,7 +63,10 @@ impl Pace {
         let enough = self.taken_bytes as f64 >= least;
         self.waited = Duration::ZERO;
         self.taken_bytes = 0;
-        self.since = self.since.map(|_| Instant::now());
+        if let Some(since) = &mut self.since {
+            self.debt = self.debt.saturating_add(since.elapsed());
+            *since = Instant::now();
+        }
         enough
     }
 }
@@ -86,7 +101,7 @@ mod tests {
                     break;
                 }
             }
-            pace.took(bytes);
+            pace.took(bytes, &limits);
         }
         began.elapsed()
     }
@@ -108,7 +123,7 @@ mod tests {
         for _ in 0..100 {
             pace.wait(&limits);
             advance(Duration::from_millis(50)).await;
-            pace.took(100);
+            pace.took(100, &limits);
             advance(Duration::from_secs(60)).await;
             assert!(pace.keeps_up(&limits));
         }
@@ -117,9 +132,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_taken_quickly_before_buys_no_time() {
         let (limits, mut pace) = (limits(), Pace::default());
-        pace.took(1 << 40);
+        pace.took(1 << 40, &limits);
         pace.wait(&limits);
         advance(Duration::from_secs(11)).await;
         assert!(!pace.keeps_up(&limits));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn debt_grows_with_what_is_not_taken_and_is_paid_by_what_is() {
+        let (limits, mut pace) = (limits(), Pace::default());
+        let second = Duration::from_secs(1);
+        let owes = |pace: &Pace| pace.owes_since().map(|since| since.elapsed());
+        pace.took(1 << 40, &limits);
+        assert_eq!(owes(&pace), None);
+        pace.wait(&limits);
+        advance(3 * second).await;
+        assert_eq!(owes(&pace), Some(3 * second), "nothing is paid before");
+        pace.took(1000, &limits);
+        assert_eq!(owes(&pace), None);
+        advance(60 * second).await;
+        pace.wait(&limits);
+        assert_eq!(owes(&pace), Some(2 * second), "only waiting counts");
+        advance(20 * second).await;
+        pace.keeps_up(&limits);
+        assert_eq!(owes(&pace), Some(22 * second), "a new window pays nothing");
+        pace.took(22_000, &limits);
+        pace.wait(&limits);
+        assert_eq!(owes(&pace), Some(Duration::ZERO));
     }
 }

@@ -1,8 +1,12 @@
 //! What all connections of a server share: limits, counters, and the number of connections.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::time::Instant;
 
 use crate::net::counters::Counters;
+use crate::net::debtors::Debtors;
 use crate::net::end::End;
 use crate::net::limiter::{ConnectionLimiter, Full};
 use crate::net::limits::Limits;
@@ -13,6 +17,10 @@ pub struct Resources {
     limits: Limits,
     counters: Arc<Counters>,
     limiter: Arc<ConnectionLimiter>,
+    /// Of all clients.
+    debtors: Debtors,
+    accounts: AtomicU64,
+    began: Instant,
 }
 
 impl Resources {
@@ -25,6 +33,9 @@ impl Resources {
             limiter: ConnectionLimiter::new(Arc::clone(&counters), most, each),
             limits,
             counters,
+            debtors: Debtors::default(),
+            accounts: AtomicU64::new(0),
+            began: Instant::now(),
         })
     }
 
@@ -40,6 +51,20 @@ impl Resources {
 
     pub(crate) fn limiter(&self) -> &Arc<ConnectionLimiter> {
         &self.limiter
+    }
+
+    pub(crate) fn debtors(&self) -> &Debtors {
+        &self.debtors
+    }
+
+    /// A number that no other account has.
+    pub(crate) fn next_account(&self) -> u64 {
+        self.accounts.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Milliseconds from the start of the server to `at`.
+    pub(crate) fn clock_ms(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.began).as_millis() as u64
     }
 
     /// Counts and logs the end of a connection.

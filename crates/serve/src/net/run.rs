@@ -90,7 +90,7 @@ impl<S: Service> Connection<S> {
                 () = clock.as_mut() => {}
                 () = stopped.as_mut(), if !stopping => stopping = true,
                 // Inside an async block, so that the timer is made only when this branch is polled.
-                () = async { sleep(BUSY_STEP).await }, if !has_room => {}
+                () = async { sleep(BUSY_STEP).await }, if !has_room => self.account.make_room(),
             }
         }
     }
@@ -137,18 +137,29 @@ impl<S: Service> Connection<S> {
         loop {
             // Tried once before a timer is made, because the stream mostly takes everything at once.
             let (outbox, mail) = (&self.outbox, &self.mail);
+            let limits = self.host.resources.limits();
             let mut step = poll_fn(|cx| Poll::Ready(poll_write(outbox, mail, stream, cx))).await;
             if step.is_pending() {
-                let window = self.pace.wait(self.host.resources.limits());
+                let window = self.pace.wait(limits);
+                self.account.owes(self.pace.owes_since());
                 let written = poll_fn(|cx| poll_write(outbox, mail, stream, cx));
-                if let Ok(written) = timeout_at(window, written).await {
-                    step = Poll::Ready(written);
+                tokio::select! {
+                    written = timeout_at(window, written) => {
+                        if let Ok(written) = written {
+                            step = Poll::Ready(written);
+                        }
+                    }
+                    () = self.account.must_end() => {
+                        let why = "does not read its answers, and others wait for room";
+                        return Err(End::TooSlow(why));
+                    }
                 }
+                self.account.owes(None);
             }
             let mut is_flushed = false;
             if let Poll::Ready(wrote) = step {
                 let wrote = wrote?;
-                self.pace.took(wrote);
+                self.pace.took(wrote, limits);
                 self.outbox.advance(wrote);
                 is_flushed = wrote == 0;
             }

@@ -214,6 +214,7 @@ async fn requests_are_refused_as_busy_when_too_much_is_held() {
     let limits = Limits {
         max_held_bytes: 100_000,
         write_timeout: Duration::from_secs(60),
+        room_timeout: Duration::from_secs(60),
         ..Limits::default()
     };
     let server = Running::start(Arc::new(TestReader::new(&[])), limits);

@@ -494,6 +494,7 @@ async fn one_connection_too_many_gets_a_503() {
 async fn a_crowded_server_answers_503() {
     let limits = Limits {
         max_held_bytes: 100 << 10,
+        room_timeout: Duration::from_secs(600),
         ..Limits::default()
     };
     let content = Content {
@@ -520,6 +521,40 @@ async fn a_crowded_server_answers_503() {
     drop(takers);
     let told = served.ask(&get(&path, "Range: bytes=0-9\r\n")).await;
     assert_eq!(told.status, 206);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_read_make_room_for_others_of_their_address() {
+    let limits = Limits {
+        max_held_bytes: 4 << 20,
+        write_timeout: Duration::from_secs(600),
+        ..Limits::default()
+    };
+    let content = Content {
+        records: (0..40).map(|n| record(n, 900_000)).collect(),
+        head: Some(Bytes::from_static(b"head")),
+    };
+    let served = Served::start(&content, limits);
+    let path = served.url_path(&served.file("segments"));
+    let mut mute = Vec::new();
+    for _ in 0..6 {
+        let mut stream = served.connect().await;
+        stream.write_all(get(&path, "").as_bytes()).await.unwrap();
+        mute.push(stream);
+    }
+    let net = &served.counters.net;
+    eventually("their share is held", || {
+        net.held_bytes.get() >= 3 * (64 << 10)
+    })
+    .await;
+    let began = Instant::now();
+    for _ in 0..3 {
+        while served.ask(&get(&path, "Range: bytes=0-9\r\n")).await.status != 206 {
+            assert!(began.elapsed() < Duration::from_secs(60), "refused");
+        }
+    }
+    assert!(net.too_slow.get() > 0, "nobody was in the way");
+    drop(mute);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

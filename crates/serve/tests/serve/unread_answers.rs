@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use serve::net::Limits;
 use sim::time::eventually;
+use store::Replica;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use wire::RemoteStore;
@@ -79,6 +80,99 @@ async fn connections_that_never_read_do_not_make_the_server_busy() {
         server.counters.net.held_bytes.get() == 0
     })
     .await;
+    server.stop().await;
+}
+
+/// An office behind one router: those who never read have the address of those who do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_never_read_leave_room_for_others_of_their_address() {
+    let limits = Limits {
+        write_timeout: Duration::from_secs(600),
+        ..Limits::default()
+    };
+    let server = Running::start(reader(), limits);
+    let mut all = Vec::new();
+    for _ in 0..6 {
+        all.push(hostile(server.address, 1).await);
+    }
+    most_held(&server, 4 << 20).await;
+    let store = server.store();
+    for _ in 0..20 {
+        let got = store.range(SEGMENT, 0, MAX_RANGE_BYTES).await.unwrap();
+        assert_eq!(got.map(|bytes| bytes.len()), Some(MAX_RANGE_BYTES));
+    }
+    assert_eq!(server.counters.net.busy.get(), 0);
+    // Nobody was in their way, so nobody was cut off.
+    assert_eq!(server.counters.net.too_slow.get(), 0);
+    drop(all);
+    server.stop().await;
+}
+
+/// So many that there is nothing left to share: who takes nothing makes room, long before its time is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_never_read_make_room_when_nothing_is_left_to_share() {
+    for (case, hosts) in [
+        ("of the same address", 1..=1),
+        ("of many addresses", 10..=60),
+    ] {
+        let limits = Limits {
+            max_held_bytes: 2 << 20,
+            write_timeout: Duration::from_secs(600),
+            ..Limits::default()
+        };
+        let server = Running::start(reader(), limits);
+        let net = &server.counters.net;
+        let mut all = Vec::new();
+        for host in hosts.cycle().take(51) {
+            all.push(hostile(server.address, host).await);
+        }
+        // They are in each other's way.
+        eventually(case, || net.too_slow.get() > 0 || net.busy.get() > 0).await;
+        let store = server.store();
+        let began = Instant::now();
+        let mut served = 0;
+        while served < 3 {
+            assert!(began.elapsed() < Duration::from_secs(60), "{case}: refused");
+            if let Ok(got) = store.range(SEGMENT, 0, 64 << 10).await {
+                assert_eq!(got.map(|bytes| bytes.len()), Some(64 << 10), "{case}");
+                served += 1;
+            }
+        }
+        drop(all);
+        eventually("nothing is held", || net.held_bytes.get() == 0).await;
+        server.stop().await;
+    }
+}
+
+/// A client that takes its answers at the least pace or better makes no room for others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connection_that_takes_its_answers_is_not_cut_off_for_others() {
+    let limits = Limits {
+        max_held_bytes: 8 << 20,
+        write_timeout: Duration::from_secs(600),
+        ..Limits::default()
+    };
+    let server = Running::start(reader(), limits);
+    let net = &server.counters.net;
+    let store = server.store();
+    let head = store.head().await.unwrap();
+    let mut all = Vec::new();
+    for _ in 0..12 {
+        all.push(hostile(server.address, 1).await);
+    }
+    let began = Instant::now();
+    while net.too_slow.get() == 0 {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "all are still served"
+        );
+        // Refused or not, its connection stays.
+        let _ = store.range(SEGMENT, 0, MAX_RANGE_BYTES).await;
+    }
+    drop(all);
+    eventually("they are gone", || net.connections.get() == 1).await;
+    assert_eq!(store.head().await.unwrap(), head);
+    assert_eq!(net.accepted.get(), 13, "the reader had to connect again");
     server.stop().await;
 }
 

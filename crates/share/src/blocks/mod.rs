@@ -16,6 +16,7 @@
 //! | [`record`] | records of blocks in the log (`docs/formats/shared-blocks.md`) |
 //! | `gather` | many clients' batches in one frame of the log |
 //! | [`storage`] | the server over real storage, each step by a call |
+//! | `split` | a batch that is longer than a frame |
 //! | `commit` | batches become durable |
 //! | `calls` | CSTORE, RETRIEVE, DECREF |
 //! | `entries` | how long the log keeps the orderer's entries |
@@ -40,6 +41,7 @@ mod moving;
 mod quota;
 pub mod record;
 pub mod server;
+mod split;
 pub mod storage;
 pub mod window;
 

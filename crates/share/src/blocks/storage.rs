@@ -19,6 +19,7 @@ use super::error::Error;
 use super::gather::{Direct, Job, Long, Size, verify};
 use super::quota::Quota;
 use super::record::{BLOCKS, Body, ENTRIES, MAX_TEMPORARY_BYTES, STORED};
+use super::split::split;
 use super::window::{Offer, Window};
 use super::{Device, Session};
 
@@ -196,10 +197,14 @@ impl Storage {
     }
 
     /// Takes a batch; `done` is told when it is durable. If `done` is told an error, nothing of its entries was
-    /// appended, but long blocks may have been stored.
+    /// appended, but long blocks may have been stored, and others if the batch has no entries.
     pub fn submit(&self, batch: Batch, done: Done) {
-        if let Err((error, done)) = self.take(batch, done, MAX_TEMPORARY_BYTES) {
-            done(Err(error));
+        let most = self.log.max_frame_bytes();
+        let most = (Size::most_bytes(most), Size::most_header_bytes(most));
+        for (batch, done) in split(batch, done, most) {
+            if let Err((error, done)) = self.take(batch, done, MAX_TEMPORARY_BYTES) {
+                done(Err(error));
+            }
         }
     }
 

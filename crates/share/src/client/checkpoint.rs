@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use store::BlockSink;
+use store::{BlockSink, StoreError};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout_at};
 use trust::frame::Packer;
@@ -266,11 +266,12 @@ impl Client {
             let handle = made.handle;
             records.push(Record { handle, frame });
         }
-        let sink = self.sink();
+        let sink = self.sink(deadline.saturating_duration_since(Instant::now()));
         for records in records.chunks(BLOCKS) {
             match timeout_at(deadline.into(), sink.put(records)).await {
-                Ok(put) => put.map_err(|e| ClientError::Unsupported(e.to_string()))?,
-                Err(_) => return Err(self.late()),
+                Ok(Ok(())) => {}
+                Err(_) | Ok(Err(StoreError::Unavailable { .. })) => return Err(self.late()),
+                Ok(Err(error)) => return Err(ClientError::Unsupported(error.to_string())),
             }
         }
         Ok(())

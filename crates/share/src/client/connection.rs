@@ -16,7 +16,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Why there is no connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// The server does not answer.
     Unreachable,
@@ -40,6 +40,22 @@ pub enum Trouble {
     Unfit,
     /// The server refused something.
     Refused,
+}
+
+impl Trouble {
+    /// Whether the server may do better by itself.
+    pub fn may_pass(self) -> bool {
+        match self {
+            Trouble::Unreachable | Trouble::Refused | Trouble::Unfit | Trouble::Successor => true,
+            Trouble::OtherServer
+            | Trouble::NoVolume
+            | Trouble::NotMember
+            | Trouble::Restored
+            | Trouble::OtherLog
+            | Trouble::NotAccepted
+            | Trouble::OtherEpoch => false,
+        }
+    }
 }
 
 /// A connection that could not be made, or was lost.

@@ -123,8 +123,8 @@ pub enum Stopped {
          the device from the volume and admit this machine as a new one"
     )]
     Elsewhere,
-    /// The volume made an entry that has no encoding.
-    #[error("a call could not be written as an entry; this is a bug of bulla")]
+    /// A step of the engine has failed: it made an entry that has no encoding, or panicked. A bug of bulla.
+    #[error("the engine of this volume has failed. Nothing that was acknowledged is lost")]
     Unsigned,
     /// The server signed a lie.
     #[error(

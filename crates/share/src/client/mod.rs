@@ -87,6 +87,9 @@ pub use status::{DeviceStatus, Phase, Status, View};
 /// How long an engine that ends waits for changes of other programs, at most.
 const HAND_OVER: Duration = Duration::from_secs(10);
 
+/// How long a comparison may take after the deadline: it waits for this machine only.
+const COMPARES: Duration = Duration::from_secs(5);
+
 /// Bounds and deadlines of a client.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -183,14 +186,33 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Deadline`]: a call that changes something may still have effect then, also when the future is
-    /// dropped. [`ClientError::Stopped`], [`ClientError::Busy`].
+    /// dropped. It comes earlier when the server refuses this device for good. [`ClientError::Stopped`],
+    /// [`ClientError::Busy`].
     pub async fn call(&self, call: Call, deadline: Instant) -> Result<Answered, ClientError> {
         let command = |ticket, answer| Command::Call {
             ticket,
             call,
             answer,
         };
-        self.enter(deadline, command).await
+        tokio::select! {
+            answered = self.enter(deadline, command) => answered,
+            connection = self.refused() => Err(ClientError::Deadline { connection }),
+        }
+    }
+
+    /// Waits until the server refuses this device for a reason that time does not heal: it is no member any more, for
+    /// example. No call is answered then.
+    async fn refused(&self) -> Connection {
+        let mut view = self.0.view.clone();
+        let refused = view.wait_for(|view| match &view.connection {
+            Connection::Offline(lost) => !lost.trouble.may_pass(),
+            _ => false,
+        });
+        let connection = refused.await.ok().map(|view| view.connection.clone());
+        match connection {
+            Some(connection) => connection,
+            None => std::future::pending().await,
+        }
     }
 
     /// The answer that this device can give to a call that reads, from what it has verified: without the server's
@@ -281,9 +303,13 @@ impl Client {
         &self.0.blocks
     }
 
-    /// Where blocks are put before a call names them.
-    pub fn sink(&self) -> Sink {
-        self.0.sink.clone()
+    /// Where blocks are put before a call names them. A put fails when the server has taken nothing of this client for
+    /// `patience`: each answer begins that time anew for what waits behind it.
+    pub fn sink(&self, patience: Duration) -> Sink {
+        Sink {
+            patience,
+            ..self.0.sink.clone()
+        }
     }
 
     /// Connection and phase at this moment.
@@ -343,7 +369,7 @@ impl Client {
         let size = note.note().log.size;
         // What this device has is compared also when it has less.
         let _ = self.wait(deadline, |view| view.size >= size).await;
-        let grace = Instant::now() + Duration::from_secs(30);
+        let grace = Instant::now() + COMPARES;
         self.compare_now(note, deadline.max(grace)).await
     }
 

@@ -21,7 +21,7 @@ use super::link::Offered;
 use super::lost::Before;
 use super::neighbour::plug::Plug;
 use super::neighbour::seat::{self, Seat};
-use super::place::{ServerBlocks, Sink};
+use super::place::{ServerBlocks, Sink, Taken};
 use super::start::seen;
 use super::status::View;
 use super::{Client, ClientError, Inner, Options};
@@ -120,6 +120,8 @@ impl Client {
             sink: Sink {
                 name: name.into(),
                 lines,
+                patience: options.link.answer_timeout,
+                taken: Taken::begin(),
             },
             hosting: Default::default(),
         }));

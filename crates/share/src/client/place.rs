@@ -1,12 +1,14 @@
 //! The server's blocks as a program sees them: whichever connection there is at the time.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::{BlockSink, BlockStore, BoxFuture, Replica, StoreError};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use trust::{Handle, Record};
 
 use super::connection::Stores;
@@ -15,10 +17,12 @@ use super::connection::Stores;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Does something over a connection, and over the next one when that one is lost. The caller holds the deadline.
+/// `failed` is told why a connection did not do it.
 async fn over<T, F>(
     lines: &watch::Receiver<Option<Arc<dyn Stores>>>,
     name: &str,
     work: impl Fn(Arc<dyn Stores>) -> F,
+    failed: impl Fn(String),
 ) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -28,7 +32,7 @@ where
         let line = lines.borrow_and_update().clone();
         if let Some(line) = line {
             match work(line).await {
-                Err(StoreError::Unavailable { .. }) => {}
+                Err(StoreError::Unavailable { cause, .. }) => failed(cause),
                 done => return done,
             }
         }
@@ -65,7 +69,7 @@ impl BlockStore for ServerBlocks {
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
         let get =
             move |line: Arc<dyn Stores>| async move { line.store().get_many(want, around).await };
-        Box::pin(over(&self.lines, &self.name, get))
+        Box::pin(over(&self.lines, &self.name, get, drop))
     }
 }
 
@@ -81,16 +85,85 @@ impl Replica for ServerBlocks {
 }
 
 /// Takes blocks that calls name afterwards. A block is durable at the server when `put` returns. When the connection
-/// is lost meanwhile, the blocks are put again over the next one.
+/// is lost meanwhile, the blocks are put again over the next one, until the server has taken nothing for so long.
 #[derive(Clone)]
 pub struct Sink {
     pub(super) name: Arc<str>,
     pub(super) lines: watch::Receiver<Option<Arc<dyn Stores>>>,
+    pub(super) patience: Duration,
+    pub(super) taken: Taken,
 }
 
 impl std::fmt::Debug for Sink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Sink({})", self.name)
+    }
+}
+
+/// When the server took blocks of this client last. Blocks that wait behind them on a slow connection have their time
+/// from then on; a server that takes nothing ends them all.
+#[derive(Debug, Clone)]
+pub(super) struct Taken {
+    began: Instant,
+    ms: Arc<AtomicU64>,
+}
+
+impl Taken {
+    pub(super) fn begin() -> Taken {
+        Taken {
+            began: Instant::now(),
+            ms: Arc::default(),
+        }
+    }
+
+    fn note(&self) {
+        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.ms.fetch_max(ms, Ordering::Relaxed);
+    }
+
+    fn last(&self) -> Instant {
+        let since = Duration::from_millis(self.ms.load(Ordering::Relaxed));
+        self.began.checked_add(since).unwrap_or(self.began)
+    }
+}
+
+impl Sink {
+    /// Does something over whichever connection there is, until the server has taken nothing for too long.
+    async fn over<T, F>(&self, work: impl Fn(Arc<dyn Stores>) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let began = Instant::now();
+        let why = Mutex::new(None);
+        let failed = |cause| *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
+        let mut work = pin!(over(&self.lines, &self.name, work, failed));
+        loop {
+            let last = self.taken.last();
+            let until = began.max(last).checked_add(self.patience);
+            let Some(until) = until else {
+                return work.await;
+            };
+            match timeout_at(until.into(), &mut work).await {
+                Ok(done) => {
+                    if done.is_ok() {
+                        self.taken.note();
+                    }
+                    return done;
+                }
+                // Others were taken meanwhile.
+                Err(_) if self.taken.last() > last => {}
+                Err(_) => break,
+            }
+        }
+        let seconds = self.patience.as_secs_f32();
+        let mut cause = format!("it has taken no content for {seconds:.1} s");
+        if let Some(why) = why.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            cause = format!("{cause}; {why}");
+        }
+        Err(StoreError::Unavailable {
+            place: self.name.to_string(),
+            cause,
+        })
     }
 }
 
@@ -101,7 +174,7 @@ impl BlockSink for Sink {
             sink.put(records).await?;
             sink.flush().await
         };
-        Box::pin(over(&self.lines, &self.name, put))
+        Box::pin(self.over(put))
     }
 
     fn touch<'a>(
@@ -109,10 +182,85 @@ impl BlockSink for Sink {
         handles: &'a [Handle],
     ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
         let touch = move |line: Arc<dyn Stores>| async move { line.sink().touch(handles).await };
-        Box::pin(over(&self.lines, &self.name, touch))
+        Box::pin(self.over(touch))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async { Ok(()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use tokio::sync::Semaphore;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A server that takes one batch after the other, each after some time.
+    #[derive(Clone)]
+    struct Slow {
+        turn: Arc<Semaphore>,
+        takes: Duration,
+    }
+
+    impl Stores for Slow {
+        fn store(&self) -> Arc<dyn BlockStore> {
+            Arc::new(store::memory::MemoryStore::new("slow"))
+        }
+
+        fn sink(&self) -> Arc<dyn BlockSink> {
+            Arc::new(self.clone())
+        }
+    }
+
+    impl BlockSink for Slow {
+        fn put<'a>(&'a self, _: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+            Box::pin(async {
+                let _turn = self.turn.acquire().await;
+                sleep(self.takes).await;
+                Ok(())
+            })
+        }
+
+        fn touch<'a>(&'a self, _: &'a [Handle]) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+
+        fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    fn sink(takes: Duration, patience: Duration) -> Sink {
+        let turn = Arc::new(Semaphore::new(1));
+        let slow: Arc<dyn Stores> = Arc::new(Slow { turn, takes });
+        Sink {
+            name: "slow".into(),
+            lines: watch::channel(Some(slow)).1,
+            patience,
+            taken: Taken::begin(),
+        }
+    }
+
+    #[tokio::test]
+    async fn blocks_behind_others_on_a_slow_connection_have_their_time_from_the_last_answer_on() {
+        let sink = sink(Duration::from_millis(500), Duration::from_millis(2500));
+        let puts = join_all((0..8).map(|_| sink.put(&[]))).await;
+        assert!(puts.iter().all(Result::is_ok), "{puts:?}");
+    }
+
+    #[tokio::test]
+    async fn server_that_takes_nothing_ends_all_that_wait() {
+        let sink = sink(Duration::from_secs(3600), Duration::from_millis(200));
+        let puts = join_all((0..8).map(|_| sink.put(&[])));
+        let puts = timeout(Duration::from_secs(60), puts).await.unwrap();
+        for put in puts {
+            let why = put.unwrap_err().to_string();
+            assert!(why.contains("has taken no content for 0.2 s"), "{why}");
+        }
+        let touched = timeout(Duration::from_secs(60), sink.touch(&[])).await;
+        assert!(touched.unwrap().is_ok());
     }
 }

@@ -16,7 +16,7 @@ use crate::checkpoint::Start;
 use crate::disk::Disk;
 use crate::engine::{Delays, Setup};
 use crate::files::{Files, Shelf};
-use crate::home::{Home, Timekeeper};
+use crate::home::{Home, Memo, Timekeeper};
 use crate::ledger::Ledger;
 use crate::prefixes::Recent;
 use crate::roster::Product;
@@ -122,7 +122,7 @@ impl Parts {
             (self.delays, self.folding, self.snapshots),
             opened,
             self.shelf,
-            (self.court, Timekeeper::open(&memory)),
+            (self.court, Timekeeper::open(&memory), Memo::open(&memory)),
             (begins, before),
         ))
     }

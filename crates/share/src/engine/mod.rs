@@ -96,6 +96,18 @@ pub struct Engine<S: Signer, V: Volume<S>, T> {
     lapsed: u64,
     /// Something is fetched that says whether it has taken what it does not use.
     looks: bool,
+    forgotten: Forgotten,
+}
+
+/// Entries of this device that came with the log, and that its journal does not have. A power cut can take entries from
+/// the journal, and so does a backup of the files that is put back. Otherwise somebody else has signed them with this
+/// device's key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// How many they are.
+    pub entries: u64,
+    /// Position of the last one.
+    pub last_at: u64,
 }
 
 #[derive(Clone)]
@@ -198,6 +210,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             watched: None,
             lapsed: 0,
             looks: false,
+            forgotten: Forgotten::default(),
         };
         engine.recover(durable.sent);
         engine
@@ -366,6 +379,11 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         attempts.max().unwrap_or(0)
     }
 
+    /// Entries of this device that it has met since its start and does not remember.
+    pub fn forgotten(&self) -> Forgotten {
+        self.forgotten
+    }
+
     /// Whether calls ask what became of operations at earlier positions, and wait for what is missing.
     pub fn asks_about_the_past(&self) -> bool {
         let asks = |running: &Running<S, V, T>| matches!(running.stage, Stage::Ordered { .. });
@@ -439,6 +457,7 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
             watched: self.watched,
             lapsed: self.lapsed,
             looks: self.looks,
+            forgotten: self.forgotten,
         }
     }
 }

@@ -94,10 +94,15 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         }
     }
 
-    /// An entry of this device is in the log, and the journal has forgotten it: the power was cut after it was sent. It
-    /// may be another try of calls whose entries the journal has, because those had no effect, or were not ordered
+    /// An entry of this device is in the log, and the journal has forgotten it: the power was cut after it was sent, or
+    /// a copy of the device wrote it. It may be another try of calls whose entries the journal has, because those had no effect, or were not ordered
     /// before a Resume that is forgotten too. So these calls do not run again. Their programs are gone.
-    pub(super) fn forgotten(&mut self) {
+    pub(super) fn meets_forgotten(&mut self, at: u64) {
+        // Before the start of this epoch lies what the device wrote in an earlier one: the journal of that has it.
+        if self.scheme.start().is_none_or(|start| at >= start.size) {
+            self.forgotten.entries = self.forgotten.entries.saturating_add(1);
+            self.forgotten.last_at = at;
+        }
         if !self.scheme.rules().has(Rule::ForgottenRunOnce) {
             return;
         }

@@ -249,7 +249,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let flown = self.flight.len();
         self.flight.retain(|mine| S::id(mine) != S::id(entry));
         if self.flight.len() == flown {
-            return self.forgotten();
+            return self.meets_forgotten(self.ledger.size().saturating_sub(1));
         }
         let here = self.ledger.size();
         for running in &mut self.running {

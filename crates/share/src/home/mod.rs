@@ -9,6 +9,7 @@
 //!     leaves         the log up to the journal's beginning
 //!     invitations/   invitations that this device has given (`client::admission`)
 //!     times          when the log had which size, for people (`times`)
+//!     forgotten      how many entries the log has of this device that its journal has not (`forgotten`)
 //!     beacons        devices that must write again and again (`beacons`)
 //!     evidence/      files that convict the server, or a device; those of closed epochs in `archive/`
 //!     epoch-N/       journal, leaves and times of the log's epoch N, after a fork (`epochs`)
@@ -26,6 +27,7 @@ mod about;
 mod beacons;
 mod epochs;
 mod forgetting;
+mod forgotten;
 mod homes;
 mod joining;
 mod policies;
@@ -54,6 +56,8 @@ pub use beacons::Beacon;
 pub use epochs::Followed;
 pub(crate) use epochs::GIVEN_BACK;
 pub use forgetting::Idle;
+pub use forgotten::Forgotten;
+pub(crate) use forgotten::Memo;
 use homes::{Damaged, Homes};
 pub use joining::Begun;
 pub use policies::{MAX_BYTES as MAX_RULES_BYTES, decode_rules, encode as encode_rules};
@@ -310,6 +314,12 @@ impl Home {
     pub fn times(&self) -> Times {
         let epoch = self.policies().map_or(0, |it| it.newest_epoch().number);
         Times::read(&self.memory(epoch))
+    }
+
+    /// Entries of this device that the log has, and that this device does not remember.
+    pub fn forgotten(&self) -> Forgotten {
+        let epoch = self.policies().map_or(0, |it| it.newest_epoch().number);
+        Forgotten::read(&self.memory(epoch))
     }
 
     /// The signed policies, from the genesis on.

@@ -79,6 +79,13 @@ impl Times {
         }
     }
 
+    /// By how much the orderer's clock went back most between two rows that follow one another, ms. 0: it never did.
+    pub fn went_back_ms(&self) -> u64 {
+        let pairs = self.rows.iter().zip(self.rows.iter().skip(1));
+        let back = pairs.map(|((_, before), (_, after))| before.saturating_sub(*after));
+        back.max().unwrap_or(0)
+    }
+
     /// Adds a row. The last one goes if it and the new one are of the same second as the row before: so a second has two
     /// rows at most, and the newest note always has one.
     fn insert(&mut self, size: u64, ms: u64) -> Kept {
@@ -219,6 +226,17 @@ mod tests {
         assert_eq!(times.of(9), last);
         drop(keeper);
         assert_eq!(Timekeeper::open(home.path()).times, times);
+    }
+
+    #[test]
+    fn clock_that_went_back_is_known() {
+        let home = tempfile::tempdir().unwrap();
+        let mut keeper = Timekeeper::open(home.path());
+        assert_eq!(Times::read(home.path()).went_back_ms(), 0);
+        for (size, ms) in [(3, 10_000), (5, 90_000), (9, 20_000), (12, 30_000)] {
+            keeper.met(&note(size, ms));
+        }
+        assert_eq!(Times::read(home.path()).went_back_ms(), 70_000);
     }
 
     #[test]

@@ -90,6 +90,24 @@ impl Place {
             );
             return Err(io_error(&disk, "", taken).into());
         }
+        let made = Place::make(dir, &disk, (volume, genesis), ring_bytes);
+        if made.is_err() {
+            // It takes most of the space. Whoever makes the directory again makes it anew.
+            let _ = std::fs::remove_file(dir.join(RING));
+        }
+        made?;
+        drop(lock);
+        Ok(volume)
+    }
+
+    /// Makes the files of an empty directory.
+    fn make(
+        dir: &Path,
+        disk: &Local,
+        (volume, genesis): (VolumeId, &Signed),
+        ring_bytes: u64,
+    ) -> Result<(), HostError> {
+        let fail = |name: &'static str| move |error| io_error(&Local::new(dir), name, error);
         let path = dir.join(RING);
         let file = File::create(&path).map_err(fail(RING))?;
         let len = ring_bytes.saturating_add(BESIDE_RING_BYTES);
@@ -98,9 +116,7 @@ impl Place {
             .map_err(fail(RING))?;
         let ring = open_ring(&path).map_err(fail(RING))?;
         Repository::open_or_create(dir.join(BLOCKS))?;
-        found(&disk, &ring, volume, genesis, ring_bytes)?;
-        drop(lock);
-        Ok(volume)
+        found(disk, &ring, volume, genesis, ring_bytes)
     }
 
     /// Opens a directory, and locks it.

@@ -2,7 +2,7 @@
 //! [`share::blocks::window`] and a log and segments that are lists: two sessions with some calls each (three and two; four each if BULLA_LONG is set) on one block,
 //! which lies behind another one. Every reached state is compared with [`super::spec`].
 //!
-//! Each rule that is left out is found: rows `blocks-*` of `xtask/mutations.toml`.
+//! Each rule that is left out is found: rows `blocks-*` of `mutations.toml`.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -330,12 +330,49 @@ fn long_blocks_are_written_once() {
 }
 
 #[test]
-fn batch_that_no_frame_holds_is_refused() {
+fn blocks_that_no_frame_holds_go_in_several() {
+    let place = place();
+    let storage = place.open(Options::default());
+    let one = session(&storage, 1);
+    let mut blocks: Vec<Record> = (0..40).map(|n| block(n, 60_000)).collect();
+    blocks.insert(20, block(50, 200_000));
+    let answer = submit(&storage, one, blocks.clone(), Vec::new());
+    for _ in 0..100 {
+        while storage.commit() == Progress::Done {}
+        storage.advance().unwrap();
+    }
+    assert_eq!(answered(&answer).unwrap().unwrap().stored, [true; 41]);
+    let again = submit(&storage, one, blocks.clone(), Vec::new());
+    for _ in 0..100 {
+        while storage.commit() == Progress::Done {}
+        storage.advance().unwrap();
+    }
+    assert!(answered(&again).unwrap().is_ok());
+    for block in &blocks {
+        let found = storage.retrieve(one, &block.handle).unwrap();
+        assert_eq!(found.as_ref(), Some(block));
+    }
+    // Of several batches that are one, the first that fails fails it.
+    blocks[39] = Record {
+        handle: blocks[0].handle,
+        ..blocks[39].clone()
+    };
+    let answer = submit(&storage, one, blocks, Vec::new());
+    for _ in 0..100 {
+        while storage.commit() == Progress::Done {}
+        storage.advance().unwrap();
+    }
+    let wrong = answered(&answer).unwrap();
+    assert!(matches!(wrong, Err(Error::WrongBlock { .. })), "{wrong:?}");
+}
+
+#[test]
+fn batch_with_an_entry_that_no_frame_holds_is_refused() {
     let place = place();
     let storage = place.open(Options::default());
     let one = session(&storage, 1);
     let blocks: Vec<Record> = (0..10).map(|n| block(n, 60_000)).collect();
-    let answer = submit(&storage, one, blocks.clone(), Vec::new());
+    let answer = submit(&storage, one, blocks.clone(), vec![entry(7)]);
     let refused = answered(&answer).unwrap();
     let Err(Error::TooLarge { bytes, most }) = refused else {
         panic!("{refused:?}");

@@ -20,9 +20,20 @@ use crate::{BoxFuture, StoreError};
 /// What happened next in a race.
 pub(super) enum Event {
     Answer(Answered),
+    /// The one that was asked last takes long.
     Slow,
+    /// Nothing has come from any of those that were asked.
+    Mute,
     Nobody,
 }
+
+/// When nothing has come for so long, the mirrors that were asked are mute. A mirror that is known to be farther away gets
+/// more time, and at most [`MOST_QUIET`].
+const QUIET: Duration = Duration::from_millis(250);
+const MOST_QUIET: Duration = Duration::from_secs(1);
+/// Pause between the waves in which others are asked then. Each wave asks twice as many as the one before, so that 32 have
+/// been asked after five.
+const WAVE: Duration = Duration::from_millis(30);
 
 /// One request for blocks, sent to one or several mirrors.
 pub(super) struct Race {
@@ -35,20 +46,83 @@ pub(super) struct Race {
     /// When that request becomes slow.
     pub(super) slow_at: Instant,
     pub(super) faults: Vec<Fault>,
+    /// How many mirrors the next wave asks.
+    wave: usize,
+    /// Not before this time.
+    wave_at: Instant,
 }
 
 impl Race {
+    /// A race in which the mirrors of `turns` are asked; `faults` are those of others.
+    pub(super) fn new(
+        verifier: Arc<dyn ResponseVerifier>,
+        around: usize,
+        turns: VecDeque<Arc<Mirror>>,
+        faults: Vec<Fault>,
+    ) -> Race {
+        Race {
+            verifier,
+            around,
+            turns,
+            running: FuturesUnordered::new(),
+            newest: 0,
+            slow_at: Instant::now(),
+            faults,
+            wave: 1,
+            wave_at: Instant::now(),
+        }
+    }
+
     pub(super) async fn event(&mut self) -> Event {
-        let next = self.running.next();
-        let answered = if self.turns.is_empty() {
-            next.await
-        } else {
-            match tokio::time::timeout_at(self.slow_at, next).await {
-                Ok(answered) => answered,
-                Err(_) => return Event::Slow,
+        if self.turns.is_empty() {
+            let answered = self.running.next().await;
+            return answered.map_or(Event::Nobody, Event::Answer);
+        }
+        loop {
+            let mute_at = self.mute_at();
+            let wake = mute_at.map_or(self.slow_at, |at| at.min(self.slow_at));
+            match tokio::time::timeout_at(wake, self.running.next()).await {
+                Ok(answered) => return answered.map_or(Event::Nobody, Event::Answer),
+                Err(_) if self.mute_at().is_some_and(|at| at <= Instant::now()) => {
+                    return Event::Mute;
+                }
+                Err(_) if self.slow_at <= Instant::now() => return Event::Slow,
+                // Something has come in the meantime.
+                Err(_) => {}
             }
-        };
-        answered.map_or(Event::Nobody, Event::Answer)
+        }
+    }
+
+    /// When all that were asked count as mute if nothing comes until then; `None` if one of them may be sending.
+    fn mute_at(&self) -> Option<Instant> {
+        let mut first: Option<Instant> = None;
+        let mut heard_until = self.wave_at;
+        for asked in &self.running {
+            let sign = asked.mirror.replica.heard().map(Instant::from_std);
+            if sign.is_none() && asked.sent.load_bytes.is_some() {
+                return None;
+            }
+            let quiet = asked.mirror.state().score.patience(1);
+            let quiet = quiet.clamp(QUIET, MOST_QUIET);
+            let until = asked.sent.at + quiet;
+            first = Some(first.map_or(until, |first| first.min(until)));
+            if let Some(sign) = sign.filter(|sign| *sign > asked.sent.at) {
+                heard_until = heard_until.max(sign + quiet);
+            }
+        }
+        first.map(|first| first.max(heard_until))
+    }
+
+    /// Asks twice as many others as the last time.
+    pub(super) fn ask_more(&mut self) {
+        for _ in 0..self.wave {
+            if let Some(next) = self.turns.front() {
+                next.state().counts.hedges += 1;
+            }
+            self.ask_next();
+        }
+        self.wave = self.wave.saturating_mul(2);
+        self.wave_at = Instant::now() + WAVE;
     }
 
     pub(super) fn newest_age(&self) -> Duration {
@@ -181,8 +255,12 @@ impl Answered {
         let records = match self.answer {
             Ok(records) => records,
             Err(error) => {
-                tracing::warn!(replica = self.mirror.place(), %error, "replica failed");
-                self.mirror.faulty(cause_of(&error), error.to_string());
+                // Once, and not for each request while it does not answer.
+                let words = error.to_string();
+                match self.mirror.faulty(cause_of(&error), words) || !error.may_pass() {
+                    true => tracing::warn!(replica = self.mirror.place(), %error, "replica failed"),
+                    false => tracing::debug!(replica = self.mirror.place(), %error, "still fails"),
+                }
                 return vec![match error {
                     StoreError::BadAnswer { place, why } => Fault::Wrong { place, why },
                     error @ StoreError::Unsupported { .. } => Fault::Unsupported {
@@ -191,6 +269,7 @@ impl Answered {
                     error => Fault::Failed {
                         place: place(),
                         cause: error.to_string(),
+                        may_pass: error.may_pass(),
                     },
                 }];
             }

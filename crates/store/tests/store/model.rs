@@ -44,7 +44,7 @@ fn append(repo: &Repository, seeds: &[u8]) -> Writer {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]
     #[test]
     fn repository_behaves_as_a_map(steps in steps()) {
         let dir = tempfile::tempdir().unwrap();

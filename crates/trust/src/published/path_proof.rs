@@ -273,20 +273,8 @@ impl PathProof {
     }
 }
 
-/// Makes a proof. Takes the blocks on the way, one after another.
-///
-/// ```
-/// # use trust::{Handle, Reject, head::Head, path_proof::{PathProof, Prover}, statement::VolumeId};
-/// # fn read(_: &Handle) -> bytes::Bytes { unreachable!() }
-/// fn prove(head: &Head, volume: VolumeId, path: &[u8]) -> Result<PathProof, Reject> {
-///     // A head with all policies of the volume, so that no older ones are needed.
-///     let mut prover = Prover::new(head, &[], volume, path)?;
-///     while let Some(wanted) = prover.wants() {
-///         prover.supply(read(&wanted.handle()))?;
-///     }
-///     prover.finish()
-/// }
-/// ```
+/// Makes a proof. Takes the blocks on the way, one after another: give the block that [`Prover::wants`] names to
+/// [`Prover::supply`] until it wants none, then call [`Prover::finish`].
 #[derive(Debug)]
 pub struct Prover {
     proof: PathProof,

@@ -34,21 +34,8 @@ pub enum Absence {
     },
 }
 
-/// Follows a path. Wants one block at a time.
-///
-/// ```
-/// use trust::reach::{Lookup, Outcome};
-/// # fn read(_: &trust::Handle) -> bytes::Bytes { unreachable!() }
-/// # fn example(hasher: &trust::Hasher, root: trust::Handle<trust::InodeBlock>)
-/// #     -> Result<Option<Outcome>, trust::Reject> {
-/// let mut lookup = Lookup::new(root, b"usr/bin/env")?;
-/// while let Some(wanted) = lookup.wants() {
-///     let found = wanted.prove(hasher, read(&wanted.handle()))?;
-///     lookup.supply(found)?;
-/// }
-/// Ok(lookup.outcome().cloned())
-/// # }
-/// ```
+/// Follows a path. Wants one block at a time: prove the block that [`Lookup::wants`] names, give it to
+/// [`Lookup::supply`], and repeat until it wants none. Then [`Lookup::outcome`] has the result.
 #[derive(Debug, Clone)]
 pub struct Lookup {
     /// The remaining names, the last one first.

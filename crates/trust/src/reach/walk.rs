@@ -41,32 +41,9 @@ pub struct Refused {
     pub why: Reject,
 }
 
-/// Walks what one or several roots need.
-///
-/// ```
-/// use trust::reach::Reach;
-/// # fn read(_: &trust::Handle) -> Option<bytes::Bytes> { None }
-/// # fn example(hasher: &trust::Hasher, root: trust::Handle<trust::InodeBlock>)
-/// #     -> Result<bool, Box<dyn std::error::Error>> {
-/// let mut reach = Reach::default();
-/// reach.root(root, None);
-/// let mut seen = std::collections::HashSet::new();
-/// while let Some(need) = reach.needs(1)?.pop() {
-///     if need.key().is_some_and(|key| !seen.insert(key)) {
-///         reach.skip(need);
-///         continue;
-///     }
-///     let Some(bytes) = read(&need.handle()) else {
-///         reach.lack(need);
-///         continue;
-///     };
-///     let found = need.wanted().prove(hasher, bytes)?;
-///     reach.supply(need, found)?;
-/// }
-/// let complete = reach.is_proved();
-/// # Ok(complete)
-/// # }
-/// ```
+/// Walks what one or several roots need. For each need of [`Reach::needs`], call [`Reach::supply`] with its block,
+/// [`Reach::skip`] if the block was seen before, or [`Reach::lack`] if there is none. When no need is left,
+/// [`Reach::is_proved`] says whether everything is there.
 #[derive(Debug, Default)]
 pub struct Reach {
     pub(super) stack: Vec<Frame>,

@@ -332,7 +332,7 @@ fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::default())]
 
     #[test]
     fn evaluation_gives_the_answers_of_one_machine(steps in steps(60)) {

@@ -187,7 +187,7 @@ fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     #[test]
     fn replay_from_a_checkpoint_answers_as_the_whole_log_does(steps in steps(24)) {
@@ -370,7 +370,7 @@ fn take(members: &mut Members, (by, body): &(Written, Body)) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     #[test]
     fn members_from_a_checkpoint_are_those_of_the_whole_log(

@@ -390,7 +390,7 @@ fn branches(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
     #[test]
     fn chain_given_in_parts_leads_to_the_same_floor(
         shape in (12usize..40, 2usize..11, 1usize..12),

@@ -4,17 +4,17 @@
 //! Relies on [`reader::Tree`] for proved bytes. `extract` decides what is made, and in which order.
 
 use std::ffi::OsStr;
-use std::io;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use trust::inode::Inode;
 
-use super::{ExtractError, ExtractOptions};
+use super::{ExtractError, ExtractOptions, Refused, there};
 use crate::verify::Tally;
 use crate::volume::Volume;
 use reader::{Fetch, Tree};
@@ -33,42 +33,18 @@ pub(super) fn shown(path: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(if path.is_empty() { b"." } else { path }))
 }
 
+/// Opens the target, which is made when missing.
 pub(super) fn open_target(target: &Path) -> Result<OwnedFd, ExtractError> {
-    let wrong = |source: io::Error| ExtractError::System {
+    let wrong = |errno: Errno| ExtractError::System {
         path: target.to_owned(),
-        source,
+        source: errno.into(),
     };
     match rustix::fs::mkdir(target, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(wrong(errno.into())),
+        Err(errno) => return Err(wrong(errno)),
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(target, flags, Mode::empty()).map_err(|e| wrong(e.into()))?;
-    if std::fs::read_dir(target).map_err(wrong)?.next().is_some() {
-        return Err(ExtractError::NotEmpty {
-            path: target.to_owned(),
-        });
-    }
-    Ok(root)
-}
-
-/// Opens a name in `directory`; never outside of it, never through a link.
-pub(super) fn open_beneath(
-    directory: BorrowedFd<'_>,
-    name: &[u8],
-    flags: OFlags,
-    mode: Mode,
-) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    match rustix::fs::openat2(directory, name, flags, mode, resolve) {
-        // Kernels before 5.6, and sandboxes that do not know the call. A single checked name
-        // leads outside only through a link, and links are not followed.
-        Err(Errno::NOSYS) if !name.contains(&b'/') => {
-            rustix::fs::openat(directory, name, flags, mode)
-        }
-        other => other,
-    }
+    rustix::fs::open(target, flags, Mode::empty()).map_err(wrong)
 }
 
 /// What all files need.
@@ -78,6 +54,31 @@ pub(super) struct Shared {
     pub tree: Tree,
     pub options: ExtractOptions,
     pub tally: Arc<Tally>,
+    pub refused: Mutex<Refused>,
+}
+
+/// What to do with the content of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fill {
+    /// The file was just made: write all of it.
+    Write,
+    /// Write what differs.
+    Mend,
+    /// Only say whether it differs.
+    Compare,
+}
+
+/// Whether the file system refuses an attribute, as one that cannot store it does, or one that keeps it from this user.
+fn refuses(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::PERM
+            | Errno::ACCESS
+            | Errno::OPNOTSUPP
+            | Errno::NOSYS
+            | Errno::INVAL
+            | Errno::OVERFLOW
+    )
 }
 
 impl Shared {
@@ -101,10 +102,66 @@ impl Shared {
         Ok(())
     }
 
-    /// The permission bits that may be set.
-    pub(super) fn mode(&self, inode: &Inode) -> Mode {
-        let allowed = if self.options.owner { 0o7777 } else { 0o1777 };
-        Mode::from_raw_mode(u32::from(inode.mode) & allowed)
+    /// Counts what the file system refuses; other errors are errors. False if it was refused.
+    fn unless_refused(
+        &self,
+        outcome: Result<(), Errno>,
+        path: &[u8],
+        count: impl FnOnce(&mut Refused) -> &mut u64,
+    ) -> Result<bool, ExtractError> {
+        let errno = match outcome {
+            Ok(()) => return Ok(true),
+            Err(errno) if refuses(errno) => errno,
+            Err(errno) => return Err(system(path)(errno)),
+        };
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        *count(&mut refused) += 1;
+        if refused.first.is_none() {
+            refused.first = Some((shown(path), errno.into()));
+        }
+        Ok(false)
+    }
+
+    /// The permission bits that may be set of a file with its owner.
+    pub(super) fn allowed(&self) -> u32 {
+        if self.options.owner { 0o7777 } else { 0o1777 }
+    }
+
+    /// Sets the owner, if that is asked for. Gives the permission bits that may be set then: a file that does not have
+    /// the owner of the volume must not lend the rights of the one it has.
+    pub(super) fn owner(
+        &self,
+        path: &[u8],
+        inode: &Inode,
+        set: impl FnOnce(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
+    ) -> Result<Mode, ExtractError> {
+        let mut allowed = self.allowed();
+        if let (true, Some(owner)) = (self.options.owner, &inode.owner) {
+            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+            let outcome = set(Some(uid), Some(gid));
+            if !self.unless_refused(outcome, path, |refused| &mut refused.owners)? {
+                allowed = 0o1777;
+            }
+        }
+        Ok(Mode::from_raw_mode(u32::from(inode.mode) & allowed))
+    }
+
+    /// Counts a mode that was refused.
+    pub(super) fn mode(
+        &self,
+        path: &[u8],
+        outcome: Result<(), Errno>,
+    ) -> Result<bool, ExtractError> {
+        self.unless_refused(outcome, path, |refused| &mut refused.modes)
+    }
+
+    /// Counts a time that was refused.
+    pub(super) fn time(
+        &self,
+        path: &[u8],
+        outcome: Result<(), Errno>,
+    ) -> Result<bool, ExtractError> {
+        self.unless_refused(outcome, path, |refused| &mut refused.times)
     }
 
     /// Owner, mode, extended attributes and time of an open file, in the order in which one does not
@@ -115,10 +172,7 @@ impl Shared {
         path: &[u8],
         inode: &Inode,
     ) -> Result<Vec<String>, ExtractError> {
-        if let (true, Some(owner)) = (self.options.owner, &inode.owner) {
-            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-            rustix::fs::fchown(fd, Some(uid), Some(gid)).map_err(system(path))?;
-        }
+        let mode = self.owner(path, inode, |uid, gid| rustix::fs::fchown(fd, uid, gid))?;
         let mut left_out = Vec::new();
         let xattrs = self.tree.xattrs(inode, self.how()).await;
         let xattrs = xattrs.map_err(|why| ExtractError::Read {
@@ -141,29 +195,58 @@ impl Shared {
                 Err(errno) => return Err(system(path)(errno)),
             }
         }
-        rustix::fs::fchmod(fd, self.mode(inode)).map_err(system(path))?;
-        rustix::fs::futimens(fd, &times(inode)).map_err(system(path))?;
+        self.mode(path, rustix::fs::fchmod(fd, mode))?;
+        self.time(path, rustix::fs::futimens(fd, &times(inode)))?;
         Ok(left_out)
     }
 
-    /// Writes the content of a file that was just made. Holes are left out.
+    /// Brings a file to the content of the tree's, or only compares it. Holes are left out. Gives back whether nothing
+    /// differed.
     pub(super) async fn content(
         &self,
         fd: BorrowedFd<'_>,
         path: &[u8],
         inode: &Inode,
-    ) -> Result<(), ExtractError> {
+        work: Fill,
+    ) -> Result<bool, ExtractError> {
         let read = |why| ExtractError::Read {
             path: shown(path),
             why,
         };
         let len = inode.content.size();
+        let is_there = work != Fill::Write;
+        let found_bytes = rustix::fs::fstat(fd).map_err(system(path))?.st_size;
+        let mut same = found_bytes.unsigned_abs() == len;
         let mut at = 0;
-        while at < len {
+        while at < len && (same || work != Fill::Compare) {
             let until = at.saturating_add(WINDOW_BYTES).min(len);
             let runs = self.tree.data_runs(inode, at, until, self.how()).await;
             let runs = runs.map_err(read)?;
-            for run in runs.data {
+            let mut wanted = runs.data.clone();
+            let mut in_holes = false;
+            if is_there {
+                let copy = |offset, len| there::read_at(fd, offset, len);
+                let differing = self
+                    .tree
+                    .differing_runs(inode, (at, until), self.how(), copy);
+                wanted = differing.await.map_err(read)?;
+                for hole in holes(&runs.data, at..runs.until) {
+                    let found = there::not_zero(fd, &hole).map_err(system(path))?;
+                    in_holes |= found.is_some();
+                    if work == Fill::Mend {
+                        zero(fd, &hole).map_err(system(path))?;
+                    }
+                }
+            }
+            if is_there && (in_holes || !wanted.is_empty()) {
+                same = false;
+                if work == Fill::Compare {
+                    break;
+                }
+                // What it is going to hold may be more private. Only its owner can do that.
+                let _ = rustix::fs::fchmod(fd, Mode::RUSR | Mode::WUSR);
+            }
+            for run in wanted {
                 let bytes = (run.end - run.start) as usize;
                 self.check_room(fd, path, bytes as u64)?;
                 let pieces = self.tree.read(inode, run.start, bytes, self.how()).await;
@@ -173,14 +256,46 @@ impl Shared {
                     to += piece.len() as u64;
                 }
             }
-            self.tally.add(0, runs.until.saturating_sub(at));
+            if work != Fill::Compare {
+                self.tally.add(0, runs.until.saturating_sub(at));
+            }
             at = runs.until;
         }
-        rustix::fs::ftruncate(fd, len).map_err(system(path))
+        if work != Fill::Compare {
+            rustix::fs::ftruncate(fd, len).map_err(system(path))?;
+        }
+        Ok(same)
     }
 }
 
-fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+/// What is not data in a stretch of a file.
+fn holes(data: &[Range<u64>], all: Range<u64>) -> Vec<Range<u64>> {
+    let mut holes = Vec::new();
+    let mut at = all.start;
+    for run in data {
+        if at < run.start {
+            holes.push(at..run.start);
+        }
+        at = run.end;
+    }
+    if at < all.end {
+        holes.push(at..all.end);
+    }
+    holes
+}
+
+/// Writes zeros where a hole has other bytes.
+fn zero(fd: BorrowedFd<'_>, hole: &Range<u64>) -> Result<(), Errno> {
+    let mut rest = hole.clone();
+    while let Some(found) = there::not_zero(fd, &rest)? {
+        let zeros = vec![0; (found.end - found.start) as usize];
+        write_all(fd, &zeros, found.start)?;
+        rest.start = found.end;
+    }
+    Ok(())
+}
+
+pub(super) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
     while !bytes.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(fd, bytes, at))?;
         at += written as u64;

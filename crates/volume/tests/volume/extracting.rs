@@ -29,7 +29,16 @@ async fn extracted(
     let volume = world.open(vec![Arc::new(world.replica())]).await.unwrap();
     let snapshot = volume.current().unwrap();
     let tally = Arc::new(Tally::default());
-    extract(&volume, &snapshot, &below.join("out"), options, &tally).await
+    let from = (&b""[..], &**snapshot.root());
+    extract(
+        &volume,
+        &snapshot,
+        from,
+        &below.join("out"),
+        options,
+        &tally,
+    )
+    .await
 }
 
 fn link(target: &[u8]) -> Inode {

@@ -456,7 +456,13 @@ async fn outage_of_the_announcing_replica_is_not_withholding() {
     let new = next(&mut world, 54);
     let broken = sim::liar::Liar::new(world.replica_with(new), Lie::FailBlocks);
     let replicas: Vec<Arc<dyn store::Replica>> = vec![Arc::new(broken), Arc::new(old)];
-    let volume = world.open(replicas).await.unwrap();
+    // Half of the deadline is for the newest version: its replica may come back.
+    let options = VolumeOptions {
+        deadline: std::time::Duration::from_secs(6),
+        ..world.options()
+    };
+    let opened = Volume::open(world.model.id(), replicas, options).await;
+    let volume = opened.unwrap();
     assert_eq!(volume.snapshot().record().version, 1);
     let status = volume.mirrors().status();
     assert_eq!((status[0].counts.wrong, status[1].counts.wrong), (0, 0));

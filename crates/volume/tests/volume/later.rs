@@ -71,7 +71,15 @@ async fn directory_with_unknown_extensions_is_read_verified_and_extracted() {
     let dir = tempfile::tempdir().unwrap();
     let (out, tally) = (dir.path().join("out"), Arc::new(Tally::default()));
     let options = ExtractOptions::default();
-    let extracted = extract(&volume, &snapshot, &out, &options, &tally).await;
+    let extracted = extract(
+        &volume,
+        &snapshot,
+        (b"", snapshot.root()),
+        &out,
+        &options,
+        &tally,
+    )
+    .await;
     assert_eq!(extracted.unwrap().skipped_count, 0);
     for (name, content) in &expected {
         assert!(&std::fs::read(out.join(name)).unwrap() == content, "{name}");

@@ -9,6 +9,7 @@ mod comparing;
 mod consistency;
 mod evidence;
 mod extracting;
+mod extracting_on;
 mod forks;
 mod freshness;
 mod graces;

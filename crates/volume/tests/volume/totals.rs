@@ -130,7 +130,8 @@ async fn absurd_signed_totals_do_no_harm() {
     let snapshot = volume.current().unwrap();
     let target = tempfile::tempdir().unwrap();
     let (options, tally) = (ExtractOptions::default(), Arc::default());
-    let made = extract(&volume, &snapshot, target.path(), &options, &tally).await;
+    let from = (&b""[..], &**snapshot.root());
+    let made = extract(&volume, &snapshot, from, target.path(), &options, &tally).await;
     assert_eq!(made.unwrap().totals, honest());
     let bytes = tally.bytes.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(bytes, honest().bytes, "the tally");

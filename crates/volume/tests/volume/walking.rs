@@ -216,7 +216,14 @@ async fn whole_tree_is_extracted_and_verified_in_few_round_trips() {
     let target = opened.world.state.path().join("out");
     let tally = Arc::new(Tally::default());
     let options = ExtractOptions::default();
-    let extracted = extract(&opened.volume, &snapshot, &target, &options, &tally);
+    let extracted = extract(
+        &opened.volume,
+        &snapshot,
+        (b"", snapshot.root()),
+        &target,
+        &options,
+        &tally,
+    );
     let extracted = extracted.await.unwrap();
     assert_eq!(extracted.totals, snapshot.record().totals);
     // 157 directories and 288 files, each of an array node and two blocks.
@@ -257,7 +264,14 @@ async fn tree_that_is_larger_than_the_cache_is_fetched_once() {
         if reads == "extract" {
             let target = world.state.path().join("large");
             let options = ExtractOptions::default();
-            let extracted = extract(&volume, &snapshot, &target, &options, &tally);
+            let extracted = extract(
+                &volume,
+                &snapshot,
+                (b"", snapshot.root()),
+                &target,
+                &options,
+                &tally,
+            );
             extracted.await.unwrap();
         } else {
             let report = verify(&volume, &snapshot, b"", snapshot.root(), &tally).await;

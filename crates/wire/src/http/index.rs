@@ -61,7 +61,7 @@ impl View {
             });
         }
         if table_bytes > MAX_TABLE_BYTES {
-            return Err(Fault::Down(format!(
+            return Err(Fault::Unusable(format!(
                 "its index is too large to be read over the web ({} MiB of tables)",
                 table_bytes >> 20
             )));
@@ -252,8 +252,8 @@ mod tests {
         let table = |pages: u64| (pages * 93, pages * 4096 + pages * 32 + 16 + 56);
         assert!(view(&[table(1), table(1 << 20)]).is_ok());
         let many = [table(1 << 20); 3];
-        assert!(matches!(view(&many), Err(Fault::Down(why)) if why.contains("too large")));
-        assert!(matches!(view(&[(1, u64::MAX)]), Err(Fault::Down(_))));
+        assert!(matches!(view(&many), Err(Fault::Unusable(why)) if why.contains("too large")));
+        assert!(matches!(view(&[(1, u64::MAX)]), Err(Fault::Unusable(_))));
         for lie in [(0, 4096), (u64::MAX, u64::MAX), (1, 4096), (1, 0)] {
             assert!(matches!(view(&[lie]), Err(Fault::Bad(_))), "{lie:?}");
         }

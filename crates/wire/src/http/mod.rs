@@ -16,6 +16,7 @@
 //! | [`content_range`] | the header that says which part of a file an answer is |
 //! | [`parts`] | several parts of a file in one answer |
 //! | `web` | one GET, judged and bounded |
+//! | `proxy` | which proxy of the environment a request goes through |
 //! | `redirect`, `tls` | which redirects to follow, which certificates to accept |
 //! | `index`, `run` | head, tables and pages of the index |
 //! | `read` | handles to records |
@@ -27,6 +28,7 @@ pub mod answer;
 pub mod content_range;
 mod index;
 pub mod parts;
+mod proxy;
 mod read;
 mod redirect;
 mod resolve;
@@ -38,7 +40,7 @@ pub mod witness;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quick_cache::sync::Cache;
@@ -237,8 +239,9 @@ impl HttpStore {
     fn error(&self, fault: Fault) -> StoreError {
         let place = self.place.clone();
         match fault {
-            Fault::Down(cause) | Fault::Refused(cause) => StoreError::Unavailable { place, cause },
-            Fault::Gone(what) => StoreError::Unavailable {
+            Fault::Down(cause) => StoreError::Unavailable { place, cause },
+            Fault::Unusable(cause) | Fault::Refused(cause) => StoreError::Unusable { place, cause },
+            Fault::Gone(what) => StoreError::Unusable {
                 place,
                 cause: format!("{what}, and its newest head still names it"),
             },
@@ -251,7 +254,7 @@ impl HttpStore {
 
 fn join(base: &HttpAddress, name: &str) -> Result<reqwest::Url, Fault> {
     base.join(name)
-        .ok_or_else(|| Fault::Down(format!("{name} has no address there")))
+        .ok_or_else(|| Fault::Unusable(format!("{name} has no address there")))
 }
 
 /// The error for an index that breaks a rule.
@@ -265,7 +268,7 @@ fn bad_index(why: &'static str) -> Reject {
 fn decode(bytes: &[u8], headers: &HeaderMap) -> Result<Head, Fault> {
     Head::decode(bytes).map_err(|why| {
         if is_html(headers) || looks_like_html(bytes) {
-            Fault::Down(NOT_A_REPOSITORY.to_owned())
+            Fault::Unusable(NOT_A_REPOSITORY.to_owned())
         } else {
             Fault::Bad(why)
         }
@@ -315,6 +318,10 @@ impl BlockStore for HttpStore {
             let got = self.get(want, around).await;
             got.map_err(|fault| self.error(fault))
         })
+    }
+
+    fn heard(&self) -> Option<Instant> {
+        Some(self.web.heard())
     }
 
     /// The pages of the index.

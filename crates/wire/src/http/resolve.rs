@@ -13,17 +13,8 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use store::BoxFuture;
 
+use super::proxy::Proxies;
 use super::redirect::{is_near, is_near_address};
-
-/// Environment variables that name proxies.
-const PROXIES: [&str; 6] = [
-    "http_proxy",
-    "HTTP_PROXY",
-    "https_proxy",
-    "HTTPS_PROXY",
-    "all_proxy",
-    "ALL_PROXY",
-];
 
 /// Looks up the addresses of a name.
 type LookUp = dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync;
@@ -42,10 +33,9 @@ struct Inner {
 }
 
 impl Resolver {
-    /// For the repository at `url`.
-    pub(super) fn new(url: &Url) -> Resolver {
-        let proxies = PROXIES.iter().filter_map(|name| std::env::var(name).ok());
-        let proxies = proxies.filter_map(|proxy| host_of(&proxy)).collect();
+    /// For the repository at `url`, read through `proxies`.
+    pub(super) fn new(url: &Url, proxies: &Proxies) -> Resolver {
+        let proxies = proxies.hosts().iter().map(|host| normal(host)).collect();
         Resolver::with(url, proxies, Box::new(|name| Box::pin(system(name))))
     }
 
@@ -105,15 +95,6 @@ fn normal(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// The host of a proxy, with or without a scheme.
-fn host_of(proxy: &str) -> Option<String> {
-    let url = match proxy.contains("://") {
-        true => Url::parse(proxy),
-        false => Url::parse(&format!("http://{proxy}")),
-    };
-    url.ok()?.host_str().map(normal)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,7 +112,7 @@ mod tests {
             let found = found.iter().map(|ip| ip.parse().unwrap()).collect();
             Box::pin(async move { Ok(found) })
         };
-        let proxies = vec![host_of("http://Proxy.corp:3128").unwrap()];
+        let proxies = vec![normal("Proxy.corp")];
         Resolver::with(&repository.parse().unwrap(), proxies, Box::new(look_up))
     }
 

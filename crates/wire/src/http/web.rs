@@ -18,6 +18,7 @@ use trust::Reject;
 
 use super::answer::{Asked, More, NOT_A_REPOSITORY, Take, Verdict, bad, boundary, is_html, judge};
 use super::parts::{self, Part};
+use super::proxy::Proxies;
 use super::resolve::Resolver;
 use super::{HttpOptions, redirect, tls};
 
@@ -35,13 +36,16 @@ const FAST_PIECE: Duration = Duration::from_secs(1);
 const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 /// Longest wait inside a request; when the server asks for more, the request fails at once.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Longest pause that the server has not asked for. A caller may wait for the end of an outage.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Unreachable, broken off, busy, or not a repository.
+    /// Unreachable, broken off, or busy.
     Down(String),
+    /// Not a repository, or one that cannot be read over the web.
+    Unusable(String),
     /// The server refuses access.
     Refused(String),
     /// There is no head.
@@ -81,6 +85,7 @@ pub struct Counters {
 /// A client for one place.
 pub(super) struct Web {
     client: Client,
+    proxies: Proxies,
     slots: Semaphore,
     piece_slots: Semaphore,
     /// How many permits `piece_slots` can still be given.
@@ -115,10 +120,12 @@ impl Web {
     pub(super) fn new(options: &HttpOptions, url: &Url) -> Result<Web, String> {
         let mut always = HeaderMap::new();
         always.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let client = Client::builder()
+        let proxies = Proxies::of_environment();
+        let client = proxies
+            .give(Client::builder())
             .tls_backend_preconfigured(tls::client(&options.tls)?)
             .redirect(redirect::policy())
-            .dns_resolver(Resolver::new(url))
+            .dns_resolver(Resolver::new(url, &proxies))
             .referer(false)
             .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
             .default_headers(always)
@@ -132,6 +139,7 @@ impl Web {
         let units = (options.max_held_bytes as u64 / UNIT_BYTES).clamp(64, 1 << 20) as u32;
         Ok(Web {
             client,
+            proxies,
             slots: Semaphore::new(options.max_in_flight.max(1)),
             piece_slots: Semaphore::new(FIRST_PIECES),
             piece_growth: AtomicUsize::new(options.max_in_flight.saturating_sub(FIRST_PIECES)),
@@ -293,6 +301,7 @@ impl Web {
         // Who has room has a slot too, so nobody with room waits for one.
         let _room = self.admission.acquire_many(units).await.map_err(closed)?;
         self.check_pause()?;
+        self.proxies.check(url).map_err(Fault::Down)?;
         // All answers under way share the line.
         let flight = Flight::begin(&self.flight_bytes, most_bytes);
         let budget = self.grace + Duration::from_secs(flight.total_bytes / MIN_BYTES_PER_SECOND);
@@ -312,7 +321,7 @@ impl Web {
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::Silent("it is too slow".to_owned()),
             };
-            match (failure, pauses.next()) {
+            match (failure.through(&self.proxies, url), pauses.next()) {
                 (Failure::Final(fault), _) => return Err(fault),
                 (Failure::Silent(why), _) => return Err(self.leave_alone(why, None)),
                 (Failure::Broken(_), Some(_)) => {}
@@ -345,10 +354,10 @@ impl Web {
             Verdict::Busy(status, after) => {
                 Err(Failure::Busy(format!("it answers {status}"), after))
             }
-            Verdict::Unusable(why) => Err(Failure::Final(Fault::Down(why))),
+            Verdict::Unusable(why) => Err(Failure::Final(Fault::Unusable(why))),
             Verdict::Refused(why) => Err(Failure::Final(Fault::Refused(why))),
             Verdict::Bad(_) if is_html(response.headers()) => {
-                Err(Failure::Final(Fault::Down(NOT_A_REPOSITORY.to_owned())))
+                Err(Failure::Final(Fault::Unusable(NOT_A_REPOSITORY.to_owned())))
             }
             Verdict::Bad(why) => Err(Failure::Final(Fault::Bad(bad(why)))),
         }
@@ -428,6 +437,11 @@ impl Web {
         }
     }
 
+    /// When bytes came last, on any connection.
+    pub(super) fn heard(&self) -> Instant {
+        self.began + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed))
+    }
+
     fn pause(&self) -> MutexGuard<'_, Pause> {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -503,13 +517,28 @@ enum Failure {
     Busy(String, Option<Duration>),
 }
 
+impl Failure {
+    /// The same, with the name of the proxy that the request went through.
+    fn through(self, proxies: &Proxies, url: &Url) -> Failure {
+        let blame = |why| proxies.blame(url, why);
+        match self {
+            Failure::Final(Fault::Down(why)) => Failure::Final(Fault::Down(blame(why))),
+            Failure::Final(Fault::Refused(why)) => Failure::Final(Fault::Refused(blame(why))),
+            Failure::Broken(why) => Failure::Broken(blame(why)),
+            Failure::Silent(why) => Failure::Silent(blame(why)),
+            Failure::Busy(why, after) => Failure::Busy(blame(why), after),
+            Failure::Final(_) => self,
+        }
+    }
+}
+
 impl From<reqwest::Error> for Failure {
     fn from(error: reqwest::Error) -> Failure {
         let why = describe(&error);
-        if error.is_timeout() || error.is_connect() {
+        if error.is_redirect() || error.is_builder() || is_distrusted(&error) {
+            Failure::Final(Fault::Unusable(why))
+        } else if error.is_timeout() || error.is_connect() {
             Failure::Silent(why)
-        } else if error.is_redirect() || error.is_builder() {
-            Failure::Final(Fault::Down(why))
         } else {
             Failure::Broken(why)
         }
@@ -519,15 +548,11 @@ impl From<reqwest::Error> for Failure {
 /// The message of an error: the innermost cause, and what to do about a certificate.
 pub(super) fn describe(error: &reqwest::Error) -> String {
     let mut innermost: &dyn std::error::Error = error;
-    let mut distrusted = false;
     while let Some(inner) = source(innermost) {
-        distrusted |= inner
-            .downcast_ref::<rustls::Error>()
-            .is_some_and(tls::nobody_vouches);
         innermost = inner;
     }
     let text = innermost.to_string();
-    if distrusted {
+    if is_distrusted(error) {
         format!(
             "no trusted authority vouches for its certificate ({text}): name its authority, or \
              accept any certificate (the volume id proves what is read)"
@@ -546,6 +571,13 @@ pub(super) fn describe(error: &reqwest::Error) -> String {
     } else {
         format!("the connection broke: {text}")
     }
+}
+
+/// Whether no authority that is trusted vouches for the server's certificate.
+fn is_distrusted(error: &reqwest::Error) -> bool {
+    let causes = std::iter::successors(source(error), |cause| source(*cause));
+    let mut causes = causes.filter_map(|cause| cause.downcast_ref::<rustls::Error>());
+    causes.any(tls::nobody_vouches)
 }
 
 /// The next cause; `io::Error` hides the error that it wraps.

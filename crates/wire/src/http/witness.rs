@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 use trust::checkpoint::MAX_CHECKPOINT_BYTES;
 use trust::witness::{Note, Submission};
 
+use super::proxy::Proxies;
 use super::web::describe;
 use super::{HttpAddress, Tls, tls};
 
@@ -35,6 +36,7 @@ const MAX_REQUESTS: usize = 4;
 #[derive(Debug)]
 pub struct Witnesses {
     client: Client,
+    proxies: Proxies,
     places: Vec<HttpAddress>,
     deadline: Duration,
     grace: Duration,
@@ -105,7 +107,9 @@ impl Witnesses {
         deadline: Duration,
         grace: Duration,
     ) -> Result<Witnesses, String> {
-        let client = Client::builder()
+        let proxies = Proxies::of_environment();
+        let client = proxies
+            .give(Client::builder())
             .tls_backend_preconfigured(tls::client(tls)?)
             .redirect(Policy::none())
             .referer(false)
@@ -115,6 +119,7 @@ impl Witnesses {
             .map_err(|e| describe(&e))?;
         Ok(Witnesses {
             client,
+            proxies,
             places,
             deadline,
             grace,
@@ -169,6 +174,8 @@ impl Witnesses {
         let down = NoCosignature::Unavailable;
         let url = place.join(CALL);
         let url = url.ok_or_else(|| down("its address is not one".to_owned()))?;
+        self.proxies.check(&url).map_err(down)?;
+        let failed = |e| down(self.proxies.blame(&url, describe(&e)));
         let own = question.note.log.size;
         let mut has_waited = false;
         let mut old = question.likely.min(own);
@@ -184,7 +191,7 @@ impl Witnesses {
                 note: question.note.clone(),
             };
             let request = self.client.post(url.clone()).body(submission.encode());
-            let response = request.send().await.map_err(|e| down(describe(&e)))?;
+            let response = request.send().await.map_err(failed)?;
             let status = response.status();
             let is_size = says_size(&response);
             let pause = pause(&response);

@@ -158,7 +158,7 @@ fn stale_mounts(fix: bool, check: &mut Check) -> Outcome<()> {
     let lines = table::ours().map_err(|e| Failure::io("cannot read the mount table", &e))?;
     let user = rustix::process::geteuid().as_raw();
     for line in lines {
-        let is_own = line.user == Some(user) && line.source.starts_with(control::MOUNT_SOURCE);
+        let is_own = line.user == Some(user) && line.is_ours() && !line.is_volume();
         if !is_own || status::life(&line) != Life::Dead {
             continue;
         }

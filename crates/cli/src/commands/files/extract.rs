@@ -1,16 +1,18 @@
-//! `bulla extract VOLUME DIR` on a shared volume: copies all files that this user may read into a directory.
+//! `bulla extract VOLUME DIR [PATH]` on a shared volume: copies all files that this user may read, or those at PATH, into
+//! a directory.
 //!
 //! Only directories that this command has made itself are written to, and nothing in them is replaced. They are opened
 //! from DIR on, without following a link. So no name or symbolic link of a member leads out of DIR, and none that another
 //! program of this machine puts there meanwhile.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::share::files::{File, Place};
 use ::share::home::Home;
@@ -18,9 +20,9 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde_json::{Map, json};
 use trust::inode::{Content, Inode, Mtime};
-use trust::shared::principal::Name;
+use trust::shared::principal::{FileId, Name};
 
-use super::local::Directory;
+use super::local::{Directory, timestamps};
 use crate::args::Extract;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -79,6 +81,8 @@ struct Extracting<'a> {
     output: &'a mut Output,
     bar: Progress,
     open: Vec<Open>,
+    /// The first name of each file that has several.
+    linked: HashMap<FileId, Vec<OsString>>,
     files: u64,
     directories: u64,
     other: u64,
@@ -98,13 +102,14 @@ pub fn run(args: &Extract, home: Home, config: &Config, output: &mut Output) -> 
             bar: bar.clone(),
             output,
             open: Vec::new(),
+            linked: HashMap::new(),
             files: 0,
-            directories: 1,
+            directories: 0,
             other: 0,
             bytes: 0,
             skipped: 0,
         };
-        extracting.all(&mut target).await?;
+        extracting.all(&args.path, &mut target).await?;
         let exit = match extracting.skipped {
             0 => Exit::Ok,
             _ => Exit::Partial,
@@ -150,12 +155,21 @@ fn names_of(place: &Place) -> Vec<OsString> {
 }
 
 impl Extracting<'_> {
-    async fn all(&mut self, target: &mut Target) -> Outcome<()> {
-        let top = self.shared.place(OsStr::new(""))?;
+    /// Extracts what is in the directory at `path`, or the file there.
+    async fn all(&mut self, path: &OsStr, target: &mut Target) -> Outcome<()> {
+        let top = self.shared.place(path)?;
+        let file = self.shared.find(&top, false).await?;
+        if !matches!(file.inode.content, Content::Directory { .. }) {
+            let name = names_of(&top).pop();
+            return self.one(name.into_iter().collect(), &file, target).await;
+        }
+        self.directories += 1;
+        let above = top.path.len();
         let mut walk = Walk::of(self.shared, top, true);
         while let Some((place, file)) = walk.next().await? {
-            self.leave(place.path.len(), target)?;
-            self.one(names_of(&place), &file, target).await?;
+            let names = names_of(&place).split_off(above);
+            self.leave(names.len(), target)?;
+            self.one(names, &file, target).await?;
         }
         self.leave(0, target)
     }
@@ -192,7 +206,9 @@ impl Extracting<'_> {
                 });
                 Ok(())
             }
+            _ if self.link(&names, file, target)? => Ok(()),
             Content::Regular(_) => {
+                let directory = target.directory(above)?;
                 let made = directory.make_file(name);
                 let made = made.map_err(|e| failed(&path, &e))?;
                 self.files += 1;
@@ -200,11 +216,47 @@ impl Extracting<'_> {
             }
             Content::Symlink(leads_to) => {
                 self.other += 1;
+                let directory = target.directory(above)?;
                 let made = directory.make_symlink(name, leads_to);
+                let made = made.and_then(|()| directory.set_time(name, inode.mtime));
                 made.map_err(|e| failed(&path, &e))
             }
             _ => self.skip(&path, "a device file, pipe or socket"),
         }
+    }
+
+    /// Makes another name of a file that was made before. False if this is its first name, or the file system refuses.
+    fn link(&mut self, names: &[OsString], file: &File, target: &mut Target) -> Outcome<bool> {
+        let Some((name, above)) = names.split_last() else {
+            return Ok(false);
+        };
+        if file.inode.links < 2 {
+            return Ok(false);
+        }
+        let first = match self.linked.entry(file.id) {
+            Entry::Vacant(free) => {
+                free.insert(names.to_owned());
+                return Ok(false);
+            }
+            Entry::Occupied(first) => first.get().clone(),
+        };
+        let Some((old, first_above)) = first.split_last() else {
+            return Ok(false);
+        };
+        let path = |directory: &Directory, name: &OsStr| directory.path().join(name);
+        let from = target.directory(first_above)?;
+        let made = from.made(old).map_err(|e| failed(&path(from, old), &e))?;
+        let to = target.directory(above)?;
+        match to.make_link(name, &made) {
+            Ok(()) => {}
+            Err(error) if is_refusal(&error) => return Ok(false),
+            Err(error) => return Err(failed(&path(to, name), &error)),
+        }
+        match file.inode.content {
+            Content::Regular(_) => self.files += 1,
+            _ => self.other += 1,
+        }
+        Ok(true)
     }
 
     /// Writes a file. Holes are left out: a member can make one longer than any disk.
@@ -273,17 +325,18 @@ impl Extracting<'_> {
     }
 }
 
+/// Whether a file system has no hard links, or no more for this file.
+fn is_refusal(error: &std::io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK))
+}
+
 /// Sets time and permissions of an open file. Bits that give a program the rights of its owner are left out. Until then,
 /// and when the command is interrupted, files are as private as they may have to be.
 fn set(file: &OwnedFd, path: &Path, mode: u16, mtime: Mtime) -> Outcome<()> {
-    let since = Duration::new(mtime.seconds.unsigned_abs(), mtime.nanos);
-    let time = match mtime.seconds {
-        0.. => UNIX_EPOCH.checked_add(since),
-        _ => UNIX_EPOCH.checked_sub(Duration::from_secs(since.as_secs())),
-    };
     let write = || {
+        rustix::fs::futimens(file, &timestamps(mtime))?;
         let file = fs::File::from(file.try_clone()?);
-        file.set_modified(time.unwrap_or(SystemTime::UNIX_EPOCH))?;
         file.set_permissions(Permissions::from_mode(u32::from(mode & 0o1777)))
     };
     write().map_err(|e| failed(path, &e))

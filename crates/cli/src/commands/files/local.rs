@@ -9,7 +9,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags, Timespec, Timestamps,
+};
 use trust::inode::Mtime;
 
 /// A name on this machine.
@@ -42,7 +44,13 @@ pub struct Attributes {
     pub mode: u16,
     /// Time of modification.
     pub mtime: Mtime,
+    /// Which file it is, if it has several names.
+    pub linked: Option<Linked>,
 }
+
+/// A file that has several names: device and number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Linked(u32, u32, u64);
 
 impl Entry {
     /// What the user has named. If it is a symbolic link, it is followed.
@@ -209,6 +217,40 @@ impl Directory {
         Ok(rustix::fs::symlinkat(target, &self.fd, name)?)
     }
 
+    /// Makes another name in it for the file `of`, which this program has made.
+    ///
+    /// # Errors
+    /// Those of the system; another one if the name that this program gave the file leads to another one now.
+    pub fn make_link(&self, name: &OsStr, of: &Made) -> io::Result<()> {
+        let (from, old) = (of.directory.as_fd(), of.name.as_os_str());
+        rustix::fs::linkat(from, old, &self.fd, name, AtFlags::empty())?;
+        if self.made(name)?.number == of.number {
+            return Ok(());
+        }
+        rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?;
+        Err(io::Error::other(
+            "another program has replaced its first name",
+        ))
+    }
+
+    /// The file that this program has made under a name.
+    pub fn made(&self, name: &OsStr) -> io::Result<Made> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let stat = rustix::fs::statx(&self.fd, name, flags, StatxFlags::BASIC_STATS)?;
+        Ok(Made {
+            directory: Arc::clone(&self.fd),
+            name: name.to_owned(),
+            number: number(&stat),
+        })
+    }
+
+    /// Sets the time of modification of a file in it. A symbolic link is not followed.
+    pub fn set_time(&self, name: &OsStr, mtime: Mtime) -> io::Result<()> {
+        let times = timestamps(mtime);
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        Ok(rustix::fs::utimensat(&self.fd, name, &times, flags)?)
+    }
+
     /// Its names, sorted.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
@@ -224,6 +266,23 @@ impl Directory {
     }
 }
 
+/// A file that `extract` has made.
+#[derive(Debug)]
+pub struct Made {
+    directory: Arc<OwnedFd>,
+    name: OsString,
+    number: Linked,
+}
+
+/// The time of modification for the system; that of the last access stays.
+pub fn timestamps(mtime: Mtime) -> Timestamps {
+    let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+    Timestamps {
+        last_access: time(0, rustix::fs::UTIME_OMIT),
+        last_modification: time(mtime.seconds, mtime.nanos.into()),
+    }
+}
+
 fn stat_of(fd: &OwnedFd) -> io::Result<Statx> {
     let flags = StatxFlags::BASIC_STATS;
     Ok(rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, flags)?)
@@ -233,6 +292,10 @@ fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
+fn number(stat: &Statx) -> Linked {
+    Linked(stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
+}
+
 fn attributes(stat: &Statx) -> Attributes {
     Attributes {
         mode: stat.stx_mode & 0o7777,
@@ -240,6 +303,7 @@ fn attributes(stat: &Statx) -> Attributes {
             seconds: stat.stx_mtime.tv_sec,
             nanos: stat.stx_mtime.tv_nsec,
         },
+        linked: (stat.stx_nlink > 1).then_some(number(stat)),
     }
 }
 
@@ -282,6 +346,21 @@ mod tests {
             assert!(pipe.regular().is_err());
             assert!(matches!(pipe.find().unwrap(), Found::Other));
         }
+    }
+
+    #[test]
+    fn link_to_a_file_that_was_replaced_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let directory = Directory::named(dir.path()).unwrap();
+        directory.make_file(OsStr::new("one")).unwrap();
+        let made = directory.made(OsStr::new("one")).unwrap();
+        directory.make_link(OsStr::new("two"), &made).unwrap();
+        assert!(at("two").exists());
+        fs::rename(at("one"), at("away")).unwrap();
+        fs::write(at("one"), "another").unwrap();
+        assert!(directory.make_link(OsStr::new("three"), &made).is_err());
+        assert!(!at("three").exists());
     }
 
     #[test]

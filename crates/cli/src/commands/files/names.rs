@@ -102,9 +102,25 @@ pub fn mv(args: &Mv, config: &Config, output: &mut Output) -> Outcome<Done> {
         };
         let to = shared.place(last)?;
         let needs_directory = files.len() > 1 || last.as_bytes().ends_with(b"/");
+        // What cannot be moved is refused before the first change.
+        let mut moves = Vec::new();
         for file in files {
             let from = shared.place(file)?;
             let to = target(&shared, &from, &to, needs_directory).await?;
+            shared.find(&from, false).await?;
+            if from.path.len() < to.path.len() && to.path.starts_with(&from.path) {
+                let error = format!("{} cannot be moved into itself", shown(&from));
+                return Err(Failure::new(Kind::Misfit, error));
+            }
+            if let Some((other, _)) = moves.iter().find(|(_, taken)| *taken == to) {
+                let (one, two) = (shown(other), shown(&from));
+                let error = format!("{one} and {two} would both become {}", shown(&to));
+                let hint = "move one of them under another name";
+                return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+            }
+            moves.push((from, to));
+        }
+        for (from, to) in moves {
             let call = Call::Rename {
                 from: from.clone(),
                 to,

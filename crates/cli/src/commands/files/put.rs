@@ -1,18 +1,19 @@
 //! `bulla put FILE... VOLUME [PATH]`: files of this machine into a shared volume. A file that is there already is
-//! replaced in one step: other devices see the old content or the new one. Modes, modification times and `user.*`
-//! attributes are put, as `publish` publishes them.
+//! replaced in one step: other devices see the old content or the new one. Modes, modification times, hard links and
+//! `user.*` attributes are put, as `publish` publishes them.
 //!
 //! Directories of the volume that files go into are known by their numbers, and not by their paths. A member that makes
 //! the name of one a symbolic link meanwhile does not lead the command elsewhere.
 
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ::share::files::{Call, Over, Place, Which};
 use ::share::home::Home;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use publish::attributes::XattrReader;
@@ -24,7 +25,7 @@ use trust::inode::{
 };
 use trust::shared::principal::{FileId, Name};
 
-use super::local::{Directory, Entry, Found};
+use super::local::{Directory, Entry, Found, Linked};
 use super::names::{directory, ensure};
 use super::words::Words;
 use crate::args::Put;
@@ -35,6 +36,7 @@ use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::sharing::places::Address;
 use crate::sharing::session::{Shared, defect, now};
+use crate::sharing::source::{Source, Sparse, Stream};
 use crate::{sharing, text};
 
 /// Files of a directory tree that are put at a time. Each takes some MiB of memory.
@@ -58,6 +60,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
         bar: Progress::start(output, "putting"),
         output: RefCell::new(output),
         totals: RefCell::default(),
+        linked: RefCell::default(),
     };
     let put = shared.run(async {
         let place = Address::of(shared.place(&words.path)?);
@@ -104,6 +107,15 @@ struct Putting<'a, 'o> {
     bar: Progress,
     output: RefCell<&'o mut Output>,
     totals: RefCell<Totals>,
+    /// Files of this machine with several names: the file in the volume, as soon as it is there.
+    linked: RefCell<HashMap<Linked, Option<FileId>>>,
+}
+
+/// Another name of a file that is put.
+struct Link {
+    file: Linked,
+    from: PathBuf,
+    to: Address,
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
@@ -137,25 +149,53 @@ impl Putting<'_, '_> {
         if files.iter().any(from_stdin) {
             return self.stdin(files.len(), place, into.is_some()).await;
         }
+        let mut links = Vec::new();
+        // What cannot be put is refused before the first change.
+        for (path, is_directory, to) in self.destinations(files, &place, into)? {
+            match is_directory {
+                true => self.tree(path, to, &mut links).await?,
+                false => links.extend(self.one(Entry::named(path), to).await?),
+            }
+        }
+        for link in links {
+            self.link(link).await?;
+        }
+        Ok(())
+    }
+
+    /// Where each file goes, and whether it is a directory. A symbolic link that is named itself is followed.
+    fn destinations<'a>(
+        &self,
+        files: &'a [PathBuf],
+        place: &Address,
+        into: Option<FileId>,
+    ) -> Outcome<Vec<(&'a Path, bool, Address)>> {
+        let mut names = HashSet::new();
+        let mut destinations = Vec::new();
         for path in files {
-            // A symbolic link that is named itself is followed.
-            let entry = Entry::named(path);
-            let is_directory = entry.is_directory().map_err(|e| unreadable(path, &e))?;
-            let to = match into {
-                Some(into) => place.inside(into, &base_name(path)?),
-                None => place.clone(),
-            };
-            if !is_directory {
-                self.one(entry, to).await?;
-            } else if self.is_recursive {
-                self.tree(path, to).await?;
-            } else {
+            let is_directory = Entry::named(path).is_directory();
+            let is_directory = is_directory.map_err(|e| unreadable(path, &e))?;
+            if is_directory && !self.is_recursive {
                 let error = format!("{} is a directory", path.display());
                 let hint = "give -r to put it with all that is in it";
                 return Err(Failure::new(Kind::Misfit, error).with_hint(hint));
             }
+            let to = match into {
+                Some(into) => {
+                    let name = base_name(path)?;
+                    let to = place.inside(into, &name);
+                    if !names.insert(name) {
+                        let error = format!("two files would become {}", to.shown());
+                        let hint = "put one of them under another name";
+                        return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+                    }
+                    to
+                }
+                None => place.clone(),
+            };
+            destinations.push((path.as_path(), is_directory, to));
         }
-        Ok(())
+        Ok(destinations)
     }
 
     /// Puts what comes from the standard input.
@@ -166,13 +206,14 @@ impl Putting<'_, '_> {
             return Err(Failure::new(Kind::Usage, error).with_hint(hint));
         }
         let stdin = Path::new("stdin");
-        let content = Content::Regular(self.content(stdin, std::io::stdin().lock()).await?);
+        let from = Stream(std::io::stdin().lock());
+        let content = Content::Regular(self.content(stdin, from).await?);
         let inode = Inode::new(STDIN_MODE, now(), content);
         self.shared.create(&to, inode, None, true).await.map(drop)
     }
 
     /// Puts a directory with all that is in it.
-    async fn tree(&self, path: &Path, to: Address) -> Outcome<()> {
+    async fn tree(&self, path: &Path, to: Address, links: &mut Vec<Link>) -> Outcome<()> {
         let top = Directory::named(path).map_err(|e| unreadable(path, &e))?;
         let mut under_way = FuturesUnordered::new();
         let names = Vec::new();
@@ -195,14 +236,45 @@ impl Putting<'_, '_> {
                     continue;
                 }
                 if under_way.len() >= AT_ONCE {
-                    under_way.next().await.unwrap_or(Ok(()))?;
+                    links.extend(under_way.next().await.unwrap_or(Ok(None))?);
                 }
                 under_way.push(self.one(entry, to));
             }
         }
         while let Some(done) = under_way.next().await {
-            done?;
+            links.extend(done?);
         }
+        Ok(())
+    }
+
+    /// Gives a file that was put another name.
+    async fn link(&self, link: Link) -> Outcome<()> {
+        let file = self.linked.borrow().get(&link.file).copied().flatten();
+        let Some(file) = file.map(Which::File) else {
+            return self
+                .skip(&link.from, "its other name was left out")
+                .map(drop);
+        };
+        let shown = || link.to.shown();
+        let to = |place: &Place| Call::Link {
+            file: file.clone(),
+            to: place.clone(),
+        };
+        let place = &link.to.name;
+        if self.shared.look(place, false).await?.is_none() {
+            self.shared.change(to(place), &shown).await?;
+        } else {
+            // Whoever opens the name meanwhile finds the old file or the new one.
+            let beside = beside(place)?;
+            self.shared.change(to(&beside), &shown).await?;
+            let renamed = Call::Rename {
+                from: beside,
+                to: place.clone(),
+                over: Over::Replace,
+            };
+            self.shared.change(renamed, &shown).await?;
+        }
+        self.totals.borrow_mut().files += 1;
         Ok(())
     }
 
@@ -210,20 +282,35 @@ impl Putting<'_, '_> {
     async fn directory(&self, from: &Directory, to: &Address) -> Outcome<FileId> {
         let there = self.shared.look(&to.name, false).await?;
         let mut inode = directory(from.attributes.mode);
+        inode.mtime = from.attributes.mtime;
         inode.xattrs = self.xattrs(from.path(), from.fd()).await?;
         let (id, _) = ensure(self.shared, to, there, inode, None).await?;
         self.totals.borrow_mut().directories += 1;
         Ok(id)
     }
 
-    /// Puts a file that is no directory.
-    async fn one(&self, entry: Entry, to: Address) -> Outcome<()> {
+    /// Puts a file that is no directory. If it is another name of a file that this command puts already, the link is
+    /// made when that file is there.
+    async fn one(&self, entry: Entry, to: Address) -> Outcome<Option<Link>> {
         let path = entry.path();
         let found = entry.find().map_err(|e| unreadable(path, &e))?;
+        let linked = match &found {
+            Found::File(_, attributes) | Found::Symlink(_, attributes) => attributes.linked,
+            _ => None,
+        };
+        if let Some(file) = linked {
+            let mut known = self.linked.borrow_mut();
+            if known.contains_key(&file) {
+                let from = path.to_owned();
+                return Ok(Some(Link { file, from, to }));
+            }
+            known.insert(file, None);
+        }
         let (content, xattrs, attributes) = match found {
             Found::File(opened, attributes) => {
                 let xattrs = self.xattrs(path, &opened).await?;
-                let content = self.content(path, File::from(opened)).await?;
+                let from = Sparse::of(File::from(opened));
+                let content = self.content(path, from).await?;
                 (Content::Regular(content), xattrs, attributes)
             }
             Found::Symlink(target, _) if target.len() > MAX_TARGET_BYTES => {
@@ -242,7 +329,11 @@ impl Putting<'_, '_> {
         };
         let mut inode = Inode::new(attributes.mode, attributes.mtime, content);
         inode.xattrs = xattrs;
-        self.shared.create(&to, inode, None, true).await.map(drop)
+        let id = self.shared.create(&to, inode, None, true).await?;
+        if let Some(file) = linked {
+            self.linked.borrow_mut().insert(file, Some(id));
+        }
+        Ok(None)
     }
 
     /// The extended attributes of a file; a long list is stored.
@@ -262,7 +353,7 @@ impl Putting<'_, '_> {
         let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
         let mut upload = sharing::upload::Upload::new(hasher, &sink);
-        let stored = upload.content(&*encoded, |e| unreadable(path, e), |_| {});
+        let stored = upload.content(Stream(&*encoded), |e| unreadable(path, e), |_| {});
         match stored.await? {
             FileContent::Array(root) => Ok(Xattrs::Stored(root)),
             // Content that is longer than an inode holds is an array.
@@ -271,7 +362,7 @@ impl Putting<'_, '_> {
     }
 
     /// Stores the content of a file.
-    async fn content(&self, path: &Path, file: impl Read) -> Outcome<FileContent> {
+    async fn content(&self, path: &Path, file: impl Source) -> Outcome<FileContent> {
         let mut known = 0;
         let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
@@ -287,20 +378,34 @@ impl Putting<'_, '_> {
         Ok(content)
     }
 
-    fn skip(&self, path: &Path, why: &str) -> Outcome<()> {
+    fn skip(&self, path: &Path, why: &str) -> Outcome<Option<Link>> {
         self.totals.borrow_mut().skipped += 1;
         let name = path.as_os_str().as_bytes();
         let mut output = self.output.borrow_mut();
         if !output.json() {
             let name = text::printable(name);
             output.warn(&format!("left out: {name}: {why}"));
-            return Ok(());
+            return Ok(None);
         }
         let mut one = Map::new();
         text::put_name(&mut one, "path", name);
         one.insert("why".to_owned(), why.into());
-        output.record("skipped", one)
+        output.record("skipped", one)?;
+        Ok(None)
     }
+}
+
+/// A name beside this one that nobody else uses, for a link that is then renamed.
+fn beside(place: &Place) -> Outcome<Place> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|_| defect())?;
+    let name = format!(".bulla-put-{:016x}", u64::from_le_bytes(random));
+    let mut beside = place.clone();
+    beside.path.pop();
+    beside
+        .path
+        .push(Name::new(name.as_bytes()).map_err(|_| defect())?);
+    Ok(beside)
 }
 
 /// The name that a file gets in a directory of the volume.

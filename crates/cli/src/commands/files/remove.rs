@@ -45,8 +45,18 @@ pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
     let removed = shared.run(async {
         // What cannot be done is refused before the first change.
         let mut all = Vec::new();
+        let mut places: Vec<Place> = Vec::new();
         for path in &args.path {
-            all.push(named(&shared, args, shared.place(path)?).await?);
+            let place = shared.place(path)?;
+            let named = named(&shared, args, place.clone()).await?;
+            // What was named before, or lies in what was named before, goes with that.
+            if !places
+                .iter()
+                .any(|other| place.path.starts_with(&other.path))
+            {
+                places.push(place);
+                all.push(named);
+            }
         }
         let mut removed = Removed::default();
         for named in all {

@@ -14,7 +14,6 @@ use ::protect::nbd::{Address, Limits, ListenError, Server, Stopped};
 use log::VolumeId;
 use tokio::runtime::Handle;
 
-use crate::control;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::units;
 
@@ -66,7 +65,7 @@ impl Front {
         runtime: &Handle,
     ) -> Outcome<Front> {
         let sector_bytes = block.sector_bytes();
-        let source = format!("{}{volume}", control::MOUNT_SOURCE);
+        let source = format!("{}{volume}", ::mount::table::DEVICE_SOURCE);
         match wanted {
             Wanted::File(directory) => {
                 clear_dead_mount(directory, &source)?;

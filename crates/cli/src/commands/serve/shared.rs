@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use ::serve::net::{Counters, Listen};
 use ::serve::shared::{Server, limits};
-use ::share::host::{Host, HostOptions};
+use ::share::blocks::storage::MIN_RING_BYTES;
+use ::share::host::{Host, HostError, HostOptions};
+use log::LogError;
 use serde_json::json;
 use trust::key::SecretKey;
 use trust::statement::VolumeId;
@@ -16,9 +18,10 @@ use trust::statement::VolumeId;
 use crate::address::listen_address;
 use crate::args::{Global, Serve, ServeShared};
 use crate::commands::key;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Kind, Outcome, io_kind};
 use crate::output::{Output, fields};
 use crate::sharing::recovery;
+use crate::units;
 
 /// Where devices connect, if the operator does not say.
 const ADDRESS: &str = "127.0.0.1:28553";
@@ -199,7 +202,13 @@ fn accept(path: &Path, genesis: &Path, key: &SecretKey, flags: &ServeShared) -> 
             return Err(Failure::new(Kind::OtherStart, error).with_hint(hint));
         }
         let ring = flags.ring.unwrap_or(RING_BYTES);
-        Host::create(path, first, &key.public(), ring)?;
+        if ring < MIN_RING_BYTES {
+            let error = format!("--ring {}: too small", units::size(ring));
+            let hint = "give 4MiB or more";
+            return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+        }
+        let made = Host::create(path, first, &key.public(), ring);
+        made.map_err(|error| without_room(error, ring))?;
         return Ok(());
     }
     match Host::renew(path, &rules, &key.public())? {
@@ -212,6 +221,27 @@ fn accept(path: &Path, genesis: &Path, key: &SecretKey, flags: &ServeShared) -> 
             Err(Failure::new(Kind::OtherVolume, error))
         }
     }
+}
+
+/// The failure for a directory that was not made. Most of its space is that of the ring.
+fn without_room(error: HostError, ring: u64) -> Failure {
+    let is_full = match &error {
+        HostError::Blocks(::share::blocks::Error::Log(LogError::Io { source, .. })) => {
+            io_kind(source) == Kind::DiskFull
+        }
+        _ => false,
+    };
+    let mut failure = Failure::from(error);
+    if is_full {
+        failure.kind = Kind::DiskFull;
+    }
+    if failure.kind != Kind::DiskFull {
+        return failure;
+    }
+    failure.with_hint(format!(
+        "{} are set aside for what is written and not moved to its place yet: free so much, or give less with --ring SIZE",
+        units::size(ring)
+    ))
 }
 
 /// Prints where devices connect.

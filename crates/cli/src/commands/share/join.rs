@@ -45,11 +45,22 @@ pub fn run(args: &ShareJoin, config: &Config, output: &mut Output) -> Outcome<Do
     };
     let until = Instant::now() + args.wait.unwrap_or(WAIT);
     let runtime = session::runtime()?;
+    let deadline = match args.waiting.deadline {
+        Some(deadline) => deadline,
+        None => config.duration("deadline")?,
+    };
     let begins = invitation.prefix.in_epoch(invitation.epoch);
     let joining = session::run(&runtime, async {
         let options = LinkOptions::default();
         let (invitation, key) = (invitation.clone(), begun.key().public());
-        Ok(Joining::begin(invitation, &key, begun.random(), options).await?)
+        Ok(Joining::begin(
+            invitation,
+            &key,
+            begun.random(),
+            options,
+            Instant::now() + deadline,
+        )
+        .await?)
     })?;
     let name = match &args.name {
         Some(name) => name.clone(),

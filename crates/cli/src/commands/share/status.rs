@@ -1,12 +1,13 @@
 //! `bulla share status`: what this device knows of the log, how far all devices agree, and who is silent. Without the
 //! server it shows what this device knew when it heard from the server last.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::share::client::{
     BeaconStatus, ClientError, Connection, DeviceStatus, Phase, Status, Stopped,
 };
 use ::share::files::Call;
+use ::share::home::Times;
 use serde_json::{Value, json};
 use trust::shared::device::DeviceKey;
 
@@ -17,6 +18,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::members::Member;
 use crate::sharing::reading::Opening;
+use crate::sharing::recovery::entries;
 use crate::sharing::session::Shared;
 use crate::units;
 
@@ -42,12 +44,16 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
     let seen = status
         .note
         .map(|note| units::time(note.note().time_ms / 1000));
+    let clock = ServerClock::of(status.note.map(|note| note.note().time_ms), &home.times());
     let (state, why) = state(&status);
     if !output.json() {
         let why = why
             .as_ref()
             .map_or_else(String::new, |why| format!(": {why}"));
-        let seen = seen.as_deref().unwrap_or("never heard from the server");
+        let seen = match &seen {
+            Some(seen) => format!("{seen}, by the server's clock"),
+            None => "never heard from the server".to_owned(),
+        };
         output.line(&format!("volume    {}", home.volume()))?;
         output.line(&format!("server    {}", home.server()))?;
         output.line(&format!("state     {}{why}", state.words()))?;
@@ -75,6 +81,13 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
             output.line(&line)?;
         }
     }
+    let forgotten = home.forgotten();
+    if forgotten.entries > 0 && !output.json() {
+        let (unknown, last) = (entries(forgotten.entries), forgotten.last_at);
+        output.line(&format!(
+            "unknown   {unknown} of this device that it does not remember, the last at {last}"
+        ))?;
+    }
     let own = DeviceKey::from(home.device());
     let devices = members.devices();
     for member in &devices {
@@ -90,6 +103,7 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
             differing.device, differing.size
         ));
     }
+    clock.tell(output);
     if let Some(trouble) = trouble(&status) {
         alone(trouble, seen.as_deref(), output);
     }
@@ -101,16 +115,58 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         "state": state.word(),
         "why": why,
         "as_of": seen,
+        "server_ahead_s": clock.ahead.map(|ahead| ahead.as_secs()),
+        "server_went_back_s": clock.went_back.map(|back| back.as_secs()),
         "process": process,
         "size": status.log.size,
         "epoch": epoch.number,
         "agreed": status.agreed(),
+        "forgotten": forgotten.entries,
         "begins": status.begins,
         "checkpoint": checkpoint.map(|(size, ..)| size),
         "devices": devices.len(),
         "differing": status.differing.len(),
         "beacons": status.beacons.len(),
     }))))
+}
+
+/// Clocks of two machines may differ so much before `share status` says so.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
+
+/// What is strange about the times in the server's notes. They are for people, and nothing is decided by them.
+struct ServerClock {
+    /// How far the newest note lies ahead of this device's clock.
+    ahead: Option<Duration>,
+    /// How far the clock went back between two notes that this device has met.
+    went_back: Option<Duration>,
+}
+
+impl ServerClock {
+    fn of(newest_ms: Option<u64>, times: &Times) -> ServerClock {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let newest = Duration::from_millis(newest_ms.unwrap_or(0));
+        let is_much = |by: &Duration| *by > CLOCKS_DIFFER;
+        ServerClock {
+            ahead: newest.checked_sub(now.unwrap_or_default()).filter(is_much),
+            went_back: Some(Duration::from_millis(times.went_back_ms())).filter(is_much),
+        }
+    }
+
+    fn tell(&self, output: &mut Output) {
+        if let Some(ahead) = self.ahead {
+            output.warn(&format!(
+                "the server's newest time lies {} ahead of this device's clock: one of the two clocks is wrong, and \
+                 times of entries are the server's word",
+                units::span(ahead)
+            ));
+        }
+        if let Some(back) = self.went_back {
+            output.warn(&format!(
+                "the server's clock went back by {}: times of entries before that are wrong",
+                units::span(back)
+            ));
+        }
+    }
 }
 
 /// The newest checkpoint that the server has: its size, how many checkpointers signed it, and how many must.

@@ -129,9 +129,8 @@ fn new(args: &WitnessNew, config: &Config, output: &mut Output) -> Outcome<Done>
 fn about_memory(error: MemoryError, directory: &Path) -> Failure {
     let hint = match &error {
         MemoryError::Missing { .. } => {
-            "name the directory with the witness's memory (--state DIR), and see that its disk is mounted. Only for a key that \
-             has never cosigned anything, make it: `bulla witness new --key FILE --state DIR`. If only the file `witness` is \
-             lost beside the notes in `cosigned`, write the witness's public key and a line feed into it"
+            "name the directory with the witness's memory (--state DIR), and see that its disk is mounted. Only a key that has \
+             never cosigned anything gets a new memory: `bulla witness new --key FILE --state DIR`"
         }
         MemoryError::OtherKey { .. } => {
             "each witness has a key and a memory of its own: name those that belong together (--key FILE, --state DIR)"

@@ -102,7 +102,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 5))]
     #[test]
     fn map_is_a_vector_of_values(steps in prop::collection::vec(step(), 1..60)) {
         let world = World::new(BLOCKS, CACHE);

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::net::pace::Pace;
-use crate::net::{Counters, Limits};
+use crate::net::{Account, Resources};
 
 /// Most bytes of a response that are in memory at a time. After the body has ended, at most this many are
 /// left for the client to take.
@@ -43,8 +43,7 @@ pub(super) enum Overdue {
 
 /// The phase of one connection and its deadline.
 pub(super) struct ConnectionDeadlines {
-    limits: Limits,
-    counters: Arc<Counters>,
+    account: Arc<Account>,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -57,17 +56,21 @@ struct State {
 
 impl ConnectionDeadlines {
     /// Begins with a new connection.
-    pub(super) fn begin(limits: &Limits, counters: Arc<Counters>) -> ConnectionDeadlines {
+    pub(super) fn begin(account: &Arc<Account>) -> ConnectionDeadlines {
+        let limits = account.resources().limits();
         ConnectionDeadlines {
             state: Mutex::new(State {
                 phase: Phase::Idle,
                 until: Instant::now() + limits.hello_timeout,
                 pace: Pace::default(),
             }),
-            limits: limits.clone(),
-            counters,
+            account: Arc::clone(account),
             changed: Notify::new(),
         }
+    }
+
+    fn resources(&self) -> &Resources {
+        self.account.resources()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -111,8 +114,10 @@ impl ConnectionDeadlines {
         }
         match state.phase {
             Phase::Idle => Some(Overdue::Idle),
-            Phase::Answering if state.pace.is_waiting() && state.pace.keeps_up(&self.limits) => {
-                state.until = state.pace.wait(&self.limits);
+            Phase::Answering
+                if state.pace.is_waiting() && state.pace.keeps_up(self.resources().limits()) =>
+            {
+                state.until = state.pace.wait(self.resources().limits());
                 None
             }
             Phase::Asking | Phase::Answering | Phase::Taking => Some(Overdue::TooSlow),
@@ -120,21 +125,22 @@ impl ConnectionDeadlines {
     }
 
     fn heard(&self, bytes: usize) {
-        self.counters.received_bytes.add(bytes as u64);
+        self.resources().counters().received_bytes.add(bytes as u64);
         if self.state().phase == Phase::Idle {
-            self.enter(Phase::Asking, self.limits.request_timeout);
+            self.enter(Phase::Asking, self.resources().limits().request_timeout);
         }
     }
 
     fn sent(&self, bytes: usize) {
-        self.counters.sent_bytes.add(bytes as u64);
+        self.resources().counters().sent_bytes.add(bytes as u64);
         let state = &mut *self.state();
         let waited = state.pace.is_waiting();
-        state.pace.took(bytes);
+        state.pace.took(bytes, self.resources().limits());
+        self.account.owes(None);
         if state.phase == Phase::Answering {
             // A client that is too slow is cut off at once, any other has what it asked for to come.
             let now = Instant::now();
-            let keeps_up = !waited || state.pace.keeps_up(&self.limits);
+            let keeps_up = !waited || state.pace.keeps_up(self.resources().limits());
             state.until = if keeps_up { now + FIND } else { now };
             self.changed.notify_one();
         }
@@ -152,14 +158,15 @@ impl ConnectionDeadlines {
     fn blocked(&self) {
         let state = &mut *self.state();
         if state.phase == Phase::Answering && !state.pace.is_waiting() {
-            state.until = state.pace.wait(&self.limits);
+            state.until = state.pace.wait(self.resources().limits());
+            self.account.owes(state.pace.owes_since());
             self.changed.notify_one();
         }
     }
 
     fn flushed(&self) {
         if self.state().phase == Phase::Taking {
-            self.enter(Phase::Idle, self.limits.idle_timeout);
+            self.enter(Phase::Idle, self.resources().limits().idle_timeout);
         }
     }
 }
@@ -176,7 +183,7 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let limits = &self.0.limits;
+        let limits = self.0.resources().limits();
         let rest = limits.write_timeout + limits.time_for(PIECE_BYTES);
         self.0.enter(Phase::Taking, rest);
     }

@@ -62,8 +62,7 @@ async fn connection(
     mut stopped: watch::Receiver<bool>,
 ) {
     let counters = mirror.resources.counters();
-    let limits = mirror.resources.limits();
-    let deadlines = Arc::new(ConnectionDeadlines::begin(limits, Arc::clone(counters)));
+    let deadlines = Arc::new(ConnectionDeadlines::begin(account));
     let answer = service_fn(|request| {
         let (mirror, deadlines) = (Arc::clone(mirror), Arc::clone(&deadlines));
         let account = Arc::clone(account);
@@ -98,6 +97,11 @@ async fn connection(
                     Overdue::TooSlow => counters.too_slow.add(1),
                 }
                 tracing::debug!(%peer, ?why, "connection closed");
+                return;
+            }
+            () = account.must_end() => {
+                counters.too_slow.add(1);
+                tracing::debug!(%peer, "connection closed: others wait for room");
                 return;
             }
             _ = stopped.wait_for(|stop| *stop), if !stopping => {

@@ -14,7 +14,7 @@ use trust::shared::device::DeviceKey;
 use trust::shared::entry::Prefix;
 use trust::shared::invitation::{Invitation, Secret};
 use wire::refusal::ErrorCode;
-use wire::shared::{LinkError, ServerAddress};
+use wire::shared::{Link, LinkError, LinkOptions, ServerAddress};
 
 use super::device::{connect, link_options};
 use super::volume::{directory, founder, key, options, orderer, policy, serve};
@@ -40,7 +40,7 @@ fn soon() -> Instant {
 
 async fn begin(invitation: &Invitation) -> Result<Joining, AdmissionError> {
     let device = key(9).public();
-    Joining::begin(invitation.clone(), &device, [6; 32], link_options()).await
+    Joining::begin(invitation.clone(), &device, [6; 32], link_options(), soon()).await
 }
 
 /// The founder's device answers.
@@ -51,6 +51,49 @@ async fn answer(
 ) -> Result<Answered, AdmissionError> {
     let connect = async || Ok(connect(to, Some(&founder())).await?.0);
     admission::answer(connect, invitation, [7; 32], until).await
+}
+
+#[tokio::test]
+async fn server_that_takes_a_connection_and_never_answers_ends_an_admission_in_time() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to: ServerAddress = format!("bulla://{}", listener.local_addr().unwrap())
+        .parse()
+        .unwrap();
+    let silent = tokio::spawn(async move {
+        let mut taken = Vec::new();
+        while let Ok(one) = listener.accept().await {
+            taken.push(one);
+        }
+    });
+    let options = LinkOptions {
+        connect_timeout: Duration::from_secs(3600),
+        ..link_options()
+    };
+    let invitation = invitation(&to);
+    let until = || Instant::now() + Duration::from_millis(200);
+    let device = key(9).public();
+    let joining = Joining::begin(
+        invitation.clone(),
+        &device,
+        [6; 32],
+        options.clone(),
+        until(),
+    );
+    let joined = super::device::soon(joining).await.err();
+    let connect = async || {
+        let linked = Link::connect_as_guest(&to, invitation.volume, &options);
+        Ok(linked.await?.0)
+    };
+    let answering = admission::answer(connect, &invitation, [7; 32], until());
+    let answered = super::device::soon(answering).await.err();
+    for failed in [joined, answered] {
+        let is_away = matches!(
+            failed,
+            Some(AdmissionError::Link(LinkError::Unavailable { .. }))
+        );
+        assert!(is_away, "{failed:?}");
+    }
+    silent.abort();
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ use crate::engine::{
     Stopped as Why,
 };
 use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
-use crate::home::Timekeeper;
+use crate::home::{Memo, Timekeeper};
 use crate::roster::{OpsCodec, Product};
 use crate::scheme::{Leaf, Log, Scheme, Signer};
 use crate::signed::Entry;
@@ -146,6 +146,7 @@ pub(super) struct Core {
     shelf: Arc<Shelf>,
     court: Court,
     times: Timekeeper,
+    forgotten: Memo,
     /// The prefix that the invitation names, as long as the log is shorter.
     begins: Option<LogPoint>,
     /// Time zero of the timers.
@@ -170,7 +171,7 @@ impl Core {
         (delays, folding, snapshots): (Delays, Folding, Snapshots),
         (disk, durable): (Disk<OpsCodec>, Durable<Product, Files>),
         shelf: Arc<Shelf>,
-        (court, times): (Court, Timekeeper),
+        (court, times, forgotten): (Court, Timekeeper, Memo),
         (begins, before): (Option<LogPoint>, Vec<PathBuf>),
     ) -> Core {
         let size = durable.ledger.size();
@@ -182,6 +183,7 @@ impl Core {
             shelf,
             court,
             times,
+            forgotten,
             // What the floor has was checked before it was written.
             begins: begins.filter(|begins| begins.size > size),
             began: Instant::now(),
@@ -263,6 +265,8 @@ impl Core {
         };
         let kind = Kind::of(&input);
         let effects = self.drive(input);
+        // Before the floor has these entries: a later start does not meet them again.
+        self.forgotten.met(self.engine.forgotten());
         let performed = self.perform(effects, reply.as_ref(), &mut outs);
         if let Err(why) = performed.and_then(|()| self.tidy(&kind, &mut outs)) {
             self.stop(why, &mut outs);

@@ -324,7 +324,9 @@ impl Driver {
                 self.core = Some(core);
                 outs
             }
-            // The runtime ends, or the engine has a bug: nothing more is written.
+            // The program ends before the step has begun. The next start begins with the journal.
+            Err(error) if error.is_cancelled() => Vec::new(),
+            // The engine has a bug: nothing more is written.
             Err(_) => vec![Out::Stopped(Stopped::Unsigned)],
         };
         for out in outs {
@@ -423,5 +425,29 @@ impl Driver {
             status.beacons = self.beacons.status(Instant::now());
             let _ = answer.send(status);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::client::tests::Lab;
+
+    #[test]
+    fn end_of_the_program_in_the_middle_of_a_step_is_no_failure_of_the_engine() {
+        let runtime = || tokio::runtime::Runtime::new().unwrap();
+        let (ended, own) = (runtime(), runtime());
+        let (client, driver): (Client, Driver) = Lab::new().driver(1);
+        let handle = ended.handle().clone();
+        ended.shutdown_background();
+        own.block_on(async {
+            let mut driver = driver;
+            // Steps go to the threads of a runtime that has ended.
+            let _ended = handle.enter();
+            driver.step(Input::Close).await;
+        });
+        let phase = client.view().phase;
+        assert!(!matches!(phase, Phase::Stopped(_)), "{phase:?}");
     }
 }

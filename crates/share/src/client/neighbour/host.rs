@@ -374,10 +374,10 @@ async fn work(
             Err(error) => Told::Done(id, Err(error)),
         },
         Asked::Put(id, records) => {
-            let put = client.sink().put(&records).await;
+            let put = client.sink(AT_LAST).put(&records).await;
             Told::Done(id, put.map(|()| Vec::new()))
         }
-        Asked::Touch(id, handles) => Told::Done(id, client.sink().touch(&handles).await),
+        Asked::Touch(id, handles) => Told::Done(id, client.sink(AT_LAST).touch(&handles).await),
         Asked::Beacons(id) => match client.beacons_changed(until).await {
             Ok(()) => Told::Done(id, Ok(Vec::new())),
             Err(_) => return,

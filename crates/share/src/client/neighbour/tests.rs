@@ -93,10 +93,24 @@ async fn guest_calls_looks_compares_and_moves_blocks() {
     let content = vec![7; 300_000];
     let handle = guest.hasher().name(Kind::Data, &content);
     let frame = Packer::new().pack(Kind::Data, &content).unwrap();
-    let absent = guest.sink().touch(&[handle]).await.unwrap();
+    let absent = guest
+        .sink(Duration::from_secs(30))
+        .touch(&[handle])
+        .await
+        .unwrap();
     assert_eq!(absent, [handle]);
-    guest.sink().put(&[Record { handle, frame }]).await.unwrap();
-    assert!(own.sink().touch(&[handle]).await.unwrap().is_empty());
+    guest
+        .sink(Duration::from_secs(30))
+        .put(&[Record { handle, frame }])
+        .await
+        .unwrap();
+    assert!(
+        own.sink(Duration::from_secs(30))
+            .touch(&[handle])
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let missing = Call::Unlink {
         place: place(&guest, "nothing"),
     };

@@ -9,6 +9,9 @@ use super::*;
 use crate::client::{NewFile, Phase, Trouble};
 use crate::files::{Attributes, Refused, Which};
 
+/// A deadline that no test waits for.
+const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn founder_writes_and_reads_and_finds_it_again_after_a_restart() {
     let lab = Lab::new();
@@ -88,6 +91,26 @@ async fn device_waits_for_its_admission_and_then_both_see_what_each_writes() {
     assert_eq!(status.devices.len(), 2);
     assert!(status.devices.iter().all(|device| device.active));
     assert!(status.agreed() > 0 && status.differing.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn removed_device_is_told_so_before_the_deadline_of_its_call() {
+    let lab = Lab::new();
+    let (one, two) = (lab.client(1), lab.client(2));
+    lab.admit(&one, 2).await;
+    two.running(soon()).await.unwrap();
+    let device = trust::shared::principal::Device(2);
+    let remove = Call::Decide(Decision::RemoveDevice { device });
+    assert_eq!(done(one.call(remove, soon()).await), Answer::Settled);
+    let called = two.call(create(&two, "a", "by two"), Instant::now() + FOR_EVER);
+    let told = tokio::time::timeout(Duration::from_secs(60), called).await;
+    let Ok(Err(ClientError::Deadline { connection })) = told else {
+        panic!("{told:?}");
+    };
+    let Connection::Offline(lost) = connection else {
+        panic!("{connection}");
+    };
+    assert_eq!(lost.trouble, Trouble::NotMember);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,7 +198,7 @@ async fn blocks_are_durable_before_a_call_names_them_and_others_read_them_verifi
             frame: frame.unwrap(),
         };
         wire.break_after(messages);
-        let sink = one.sink();
+        let sink = one.sink(Duration::from_secs(30));
         let put = async {
             sink.put(&[record]).await.unwrap();
             sink.flush().await.unwrap();

@@ -404,7 +404,11 @@ async fn file_whose_content_does_not_come_now_comes_back_later() {
     let handle = client.hasher().name(Kind::Data, &content);
     let frame = Packer::new().pack(Kind::Data, &content).unwrap();
     let record = trust::Record { handle, frame };
-    client.sink().put(&[record]).await.unwrap();
+    client
+        .sink(Duration::from_secs(30))
+        .put(&[record])
+        .await
+        .unwrap();
     let content = Content::Regular(FileContent::Array(ArrayRoot {
         len: 100_000,
         height: 0,

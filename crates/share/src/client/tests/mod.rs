@@ -30,7 +30,8 @@ use trust::statement::Signed;
 use trust::tree::inode::{Content, FileContent, Inode, Mtime};
 use trust::volume_id::VolumeId;
 
-use super::start::Parts;
+use super::driver::Driver;
+use super::start::{Parts, seen};
 use super::{Answered, Client, ClientError, Connection, Options};
 use crate::files::{Answer, Call, Place};
 use crate::home::{Home, NewHome};
@@ -157,6 +158,23 @@ impl Lab {
             "lab",
             options,
         )
+    }
+
+    /// A client of this machine, and what runs its engine.
+    pub(super) fn driver(&self, machine: u8) -> (Client, Driver) {
+        let (home, options) = (self.home(machine), Options::default());
+        let parts = Parts::of(&home, &options).unwrap();
+        let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
+        let core = parts.open(&home, soon()).unwrap();
+        let dial = Arc::new(Hosted {
+            door: Arc::clone(&self.door),
+            device: DeviceKey::from(&key(machine).public()),
+            wire: Arc::default(),
+        });
+        let (client, plug) =
+            Client::new(policies, "lab", &options, seen(&core), Default::default());
+        let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
+        (client, driver)
     }
 
     /// The client's process is killed: its files are what they are at that moment.

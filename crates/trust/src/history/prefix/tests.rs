@@ -203,7 +203,7 @@ fn log_of_any_length_wants_few_tiles() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
     #[test]
     fn older_log_is_proved_or_a_fork(size in 1u64..3000, part in 0.0..1.0f64, forked in any::<bool>()) {
         let old = (size as f64 * part) as u64;

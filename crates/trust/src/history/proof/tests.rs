@@ -98,7 +98,7 @@ fn proof_of_a_prefix_holds_for_its_log_alone() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 6))]
 
     #[test]
     fn proofs_hold_across_blocks(size in 1u64..1500, prefix: u64, index: u64) {

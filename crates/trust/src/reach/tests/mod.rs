@@ -48,7 +48,7 @@ fn told(walked: &Walked) -> BTreeMap<Vec<u8>, Inode> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 10))]
 
     #[test]
     fn walk_names_every_block_and_reports_every_entry(

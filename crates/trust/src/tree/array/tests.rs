@@ -119,7 +119,7 @@ fn check_against_model(list: &[Extent], offsets: &[u64]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     #[test]
     fn array_tree_returns_the_extents_that_were_added(

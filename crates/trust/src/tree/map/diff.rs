@@ -26,23 +26,8 @@ pub struct Change {
     pub new: Option<Bytes>,
 }
 
-/// Compares two maps. Changes come out in key order.
-///
-/// ```
-/// use trust::map::{Diff, MapRoot};
-/// # fn fetch(_: &trust::Handle<trust::MapNode>) -> trust::Block<trust::MapNode> { unreachable!() }
-/// # let (old, new): (Option<MapRoot>, Option<MapRoot>) = (None, None);
-/// let mut diff = Diff::new(old.as_ref(), new.as_ref());
-/// while !diff.is_done() {
-///     for handle in diff.wants() {
-///         diff.supply(&handle, &fetch(&handle))?;
-///     }
-///     while let Some(change) = diff.next_change() {
-///         println!("{:?}", change.key);
-///     }
-/// }
-/// # Ok::<(), trust::Reject>(())
-/// ```
+/// Compares two maps. Changes come out in key order: until [`Diff::is_done`], give the blocks that [`Diff::wants`] names
+/// to [`Diff::supply`], and take the changes from [`Diff::next_change`].
 #[derive(Debug)]
 pub struct Diff {
     sides: [Side; 2],

@@ -106,7 +106,7 @@ pub(super) fn models(entries: usize) -> impl Strategy<Value = Model> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     #[test]
     fn map_returns_the_entries_that_were_added(model in models(600), probe in models(20)) {
@@ -171,7 +171,7 @@ fn edits(model: &Model, picks: &[(prop::sample::Index, u8, Vec<u8>)]) -> Edits {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     #[test]
     fn an_edit_gives_the_root_of_building_anew(
@@ -246,7 +246,7 @@ fn model_diff(old: &Model, new: &Model) -> Vec<Change> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 6 / 5))]
 
     #[test]
     fn diff_equals_the_difference_of_the_models(

@@ -1,11 +1,14 @@
 //! Makes a connection: TCP, TLS with the orderer's key, hello, ENTER, and the server's welcome.
 
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use rustls::pki_types::{IpAddr, Ipv4Addr, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -55,10 +58,8 @@ pub(super) async fn dial(
 /// Tries each address of the host.
 async fn reach(to: &ServerAddress, until: Instant) -> Result<TcpStream, String> {
     let authority = to.authority();
-    let found = tokio::net::lookup_host(&authority).await;
-    let found: Vec<_> = found
-        .map_err(|e| format!("cannot look up {authority}: {e}"))?
-        .collect();
+    let found = look_up(authority.clone()).await;
+    let found = found.map_err(|e| format!("cannot look up {authority}: {e}"))?;
     // Each address gets a share of the time, so that a dead one does not hide a good one.
     let share = until.saturating_duration_since(Instant::now()) / found.len().max(1) as u32;
     let mut why = format!("{authority} has no address");
@@ -74,6 +75,24 @@ async fn reach(to: &ServerAddress, until: Instant) -> Result<TcpStream, String> 
         }
     }
     Err(why)
+}
+
+/// The addresses of a host. The system's look-up cannot be ended and may take minutes, so it has a thread that nobody
+/// waits for: a runtime waits for its own threads when it ends.
+async fn look_up(authority: String) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = authority.parse() {
+        return Ok(vec![address]);
+    }
+    let (send, found) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("look-up".to_owned());
+    thread.spawn(move || {
+        let found = authority.to_socket_addrs();
+        // Whoever asked may be gone.
+        let _ = send.send(found.map(Iterator::collect));
+    })?;
+    found
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
 async fn enter(

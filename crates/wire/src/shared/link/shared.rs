@@ -54,6 +54,8 @@ struct Out {
 struct Slots {
     open: HashMap<u32, Waiting>,
     next_id: u32,
+    /// Requests so far.
+    asked: u64,
     dead: Option<LinkError>,
 }
 
@@ -63,6 +65,22 @@ struct Waiting {
     /// `None`: the caller has gone.
     send: Option<oneshot::Sender<Result<Answer, LinkError>>>,
     until: Instant,
+    /// Which request of the connection it is.
+    nth: u64,
+}
+
+impl Slots {
+    /// A part of the answer to a request has come: its time, and that of those that wait behind it, begins anew. On a slow
+    /// connection all of them are sent one after the other. A request that the server passes over gets no time by those
+    /// that are made after it.
+    fn heard_of(&mut self, id: &u32, until: Instant) {
+        let Some(nth) = self.open.get(id).map(|waiting| waiting.nth) else {
+            return;
+        };
+        for waiting in self.open.values_mut().filter(|it| it.nth >= nth) {
+            waiting.until = waiting.until.max(until);
+        }
+    }
 }
 
 /// Locks; ignores poison, because no critical section leaves broken state behind.
@@ -96,6 +114,7 @@ impl Shared {
             slots: Mutex::new(Slots {
                 open: HashMap::new(),
                 next_id: SESSION_ID,
+                asked: 0,
                 dead: None,
             }),
             ended: Notify::new(),
@@ -241,6 +260,7 @@ impl Shared {
             collect: Collect::new(expect),
             send: Some(send),
             until,
+            nth: 0,
         })?;
         let _leave = Leave { shared: self, id };
         {
@@ -253,7 +273,7 @@ impl Shared {
         receive.await.unwrap_or_else(|_| Err(self.ended()))
     }
 
-    fn enlist(&self, waiting: Waiting) -> Result<u32, LinkError> {
+    fn enlist(&self, mut waiting: Waiting) -> Result<u32, LinkError> {
         let mut slots = lock(&self.slots);
         if let Some(error) = &slots.dead {
             return Err(error.clone());
@@ -269,6 +289,8 @@ impl Shared {
             id = id.wrapping_add(1);
         }
         slots.next_id = id.wrapping_add(1);
+        slots.asked = slots.asked.saturating_add(1);
+        waiting.nth = slots.asked;
         slots.open.insert(id, waiting);
         Ok(id)
     }
@@ -290,8 +312,8 @@ impl Shared {
             return self.deliver_error(header.id, &body);
         }
         let mut slots = lock(&self.slots);
+        slots.heard_of(&header.id, Instant::now() + self.answer_timeout);
         let waiting = slots.open.get_mut(&header.id).ok_or_else(never_asked)?;
-        waiting.until = Instant::now() + self.answer_timeout;
         let Some(answer) = waiting.collect.feed(header.kind, body)? else {
             return Ok(());
         };
@@ -348,5 +370,43 @@ fn never_asked() -> Reject {
     Reject::Malformed {
         what: "answer",
         why: "to a request that was never made",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_gives_time_to_requests_behind_it_and_to_none_before_it() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let waiting = |nth| Waiting {
+            collect: Collect::new(Expect::Done),
+            send: None,
+            until: at(30),
+            nth,
+        };
+        let mut slots = Slots {
+            open: [(7, 1), (5, 2), (9, 3)]
+                .map(|(id, nth)| (id, waiting(nth)))
+                .into(),
+            next_id: 10,
+            asked: 3,
+            dead: None,
+        };
+        slots.heard_of(&5, at(50));
+        let until = |slots: &Slots, id| slots.open[&id].until;
+        assert_eq!(
+            [7, 5, 9].map(|id| until(&slots, id)),
+            [at(30), at(50), at(50)]
+        );
+        // Nothing is taken back, and what nobody has asked for gives nothing.
+        slots.heard_of(&7, at(40));
+        slots.heard_of(&8, at(90));
+        assert_eq!(
+            [7, 5, 9].map(|id| until(&slots, id)),
+            [at(40), at(50), at(50)]
+        );
     }
 }

@@ -143,7 +143,7 @@ fn accusations(world: &World) -> Vec<Offence> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 10))]
 
     #[test]
     fn log_of_an_honest_orderer_convicts_nobody(attempts in prop::collection::vec(attempt(), 12..30)) {

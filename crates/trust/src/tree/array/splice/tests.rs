@@ -281,7 +281,7 @@ fn apply(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 3 / 8))]
 
     #[test]
     fn edited_tree_equals_the_model(

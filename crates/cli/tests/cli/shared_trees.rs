@@ -1,0 +1,173 @@
+//! Trees in shared volumes: hard links, times, and changes that are refused before the first of them is made.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use sim::clock::ShiftedClock;
+
+use crate::shared_lab::founded;
+use crate::support::noise;
+
+/// Sets the time of a file, a directory or a symbolic link.
+fn touch(path: &Path, unix_s: u64) {
+    let time = format!("@{unix_s}.123456789");
+    let touched = Command::new("touch")
+        .args(["-h", "-d", &time])
+        .arg(path)
+        .status();
+    assert!(touched.unwrap().success());
+}
+
+/// Each path below `top`: kind, mode, time, and how many names it has.
+fn listing(top: &Path) -> String {
+    let format = "%P %y %m %T@ %n\n";
+    let found = Command::new("find")
+        .arg(top)
+        .args(["-printf", format])
+        .output()
+        .unwrap();
+    assert!(found.status.success());
+    let text = String::from_utf8(found.stdout).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[test]
+fn links_and_times_of_a_tree_come_back() {
+    let (_orderer, ada) = founded(&[]);
+    let tree = ada.path("tree");
+    fs::create_dir_all(tree.join("sub/deep")).unwrap();
+    fs::write(tree.join("one"), noise(3, 100_000)).unwrap();
+    fs::write(tree.join("alone"), "alone").unwrap();
+    fs::hard_link(tree.join("one"), tree.join("sub/two")).unwrap();
+    fs::hard_link(tree.join("one"), tree.join("sub/deep/three")).unwrap();
+    symlink("one", tree.join("link")).unwrap();
+    fs::hard_link(tree.join("link"), tree.join("sub/link")).unwrap();
+    for (at, name) in ["one", "alone", "link", "sub/deep", "sub", ""]
+        .iter()
+        .enumerate()
+    {
+        touch(&tree.join(name), 1_000_000_000 + at as u64);
+    }
+    ada.run(&["put", "-r", "tree", "notes"]).ends(0);
+    ada.run(&["extract", "notes", "copy"]).ends(0);
+    let copy = ada.path("copy/tree");
+    assert_eq!(listing(&copy), listing(&tree));
+    let number = |name: &str| fs::symlink_metadata(copy.join(name)).unwrap().ino();
+    assert_eq!(number("one"), number("sub/two"));
+    assert_eq!(number("one"), number("sub/deep/three"));
+    assert_eq!(number("link"), number("sub/link"));
+    let shown = ada
+        .run(&["--json", "stat", "notes", "tree/sub/two"])
+        .ends(0);
+    assert_eq!(shown.field("links"), 3);
+
+    // Once more over what is there: the names stay one file, and have the new content.
+    fs::write(tree.join("one"), noise(4, 90_000)).unwrap();
+    ada.run(&["put", "-r", "tree", "notes"]).ends(0);
+    let shown = ada
+        .run(&["--json", "stat", "notes", "tree/sub/deep/three"])
+        .ends(0);
+    assert_eq!(
+        (shown.field("links"), shown.field("size")),
+        (3.into(), 90_000.into())
+    );
+    assert_eq!(
+        ada.run(&["ls", "-R", "notes"]).ends(0).out.lines().count(),
+        9
+    );
+}
+
+#[test]
+fn files_that_are_named_are_linked_as_those_of_a_tree() {
+    let (_orderer, ada) = founded(&[]);
+    fs::write(ada.path("one"), "text").unwrap();
+    fs::hard_link(ada.path("one"), ada.path("two")).unwrap();
+    ada.run(&["put", "one", "two", "notes"]).ends(0);
+    let shown = ada.run(&["--json", "stat", "notes", "two"]).ends(0);
+    assert_eq!(shown.field("links"), 2);
+    ada.run(&["rm", "notes", "one"]).ends(0);
+    assert_eq!(ada.run(&["cat", "notes", "two"]).ends(0).out, "text");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_the_first_change() {
+    let (_orderer, ada) = founded(&[]);
+    fs::create_dir_all(ada.path("tree/sub")).unwrap();
+    fs::create_dir_all(ada.path("other")).unwrap();
+    fs::write(ada.path("tree/file"), "1").unwrap();
+    fs::write(ada.path("other/file"), "2").unwrap();
+    fs::write(ada.path("file"), "3").unwrap();
+    ada.run(&["put", "-r", "tree", "notes"]).ends(0);
+    ada.run(&["mkdir", "notes", "dir"]).ends(0);
+    let before = ada.run(&["ls", "-R", "notes"]).ends(0).out;
+    for (command, exit) in [
+        // The last one cannot be done.
+        (&["rm", "-r", "notes", "tree/file", "."][..], 1),
+        (&["rm", "-r", "notes", "tree", "/"], 1),
+        (&["rm", "-r", "notes", "."], 1),
+        (&["rm", "-r", "notes", "tree", "gone"], 10),
+        (&["rm", "notes", "tree/file", "tree/sub"], 1),
+        (&["mv", "notes", "tree/file", "gone", "dir"], 10),
+        (&["mv", "notes", "tree/file", ".", "dir"], 1),
+        (&["mv", "notes", "tree/file", "tree", "tree/sub"], 1),
+        (&["put", "file", "tree", "notes"], 1),
+        (&["put", "file", "gone", "notes"], 10),
+        (&["put", "tree/file", "other/file", "notes"], 2),
+    ] {
+        let ran = ada.run(command).ends(exit);
+        assert!(ran.err.starts_with("error: "), "{command:?}: {}", ran.err);
+        assert_eq!(
+            ada.run(&["ls", "-R", "notes"]).ends(0).out,
+            before,
+            "{command:?}"
+        );
+    }
+    // The same file twice is removed once.
+    ada.run(&["rm", "notes", "tree/file", "tree//file"]).ends(0);
+    let left = before.replace("tree/file\n", "");
+    assert_eq!(ada.run(&["ls", "-R", "notes"]).ends(0).out, left);
+}
+
+#[test]
+fn clock_of_the_server_that_is_ahead_or_goes_back_is_told() {
+    let (mut orderer, ada) = founded(&[]);
+    let shown = ada.run(&["share", "status", "notes"]).ends(0);
+    assert!(
+        shown.out.contains(", by the server's clock\n"),
+        "{}",
+        shown.out
+    );
+    assert!(!shown.err.contains("clock"), "{}", shown.err);
+    let clock = ShiftedClock::build(&ada.path("")).unwrap();
+    orderer.stop();
+    orderer.start_as(&[], |command| clock.shift(command, 365 * 86_400));
+    ada.run(&["mkdir", "notes", "ahead"]).ends(0);
+    let shown = ada.run(&["share", "status", "notes"]).ends(0);
+    assert!(
+        shown.err.contains("ahead of this device's clock"),
+        "{}",
+        shown.err
+    );
+    let told = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    let ahead = told.field("server_ahead_s").as_u64().unwrap();
+    assert!(ahead > 300 * 86_400, "{ahead}");
+
+    orderer.stop();
+    orderer.start();
+    ada.run(&["mkdir", "notes", "back"]).ends(0);
+    let shown = ada.run(&["share", "status", "notes"]).ends(0);
+    assert!(
+        shown.err.contains("the server's clock went back by"),
+        "{}",
+        shown.err
+    );
+    assert!(
+        !shown.err.contains("ahead of this device's"),
+        "{}",
+        shown.err
+    );
+}
