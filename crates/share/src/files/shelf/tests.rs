@@ -63,9 +63,10 @@ fn things_of_the_oldest_question_stay_until_it_is_answered() {
     shelf.answered(7, None);
     assert!(shelf.weight_bytes() <= WEIGHT);
     // It is the turn of the next one.
-    shelf.put_body(3, body());
-    shelf.put_body(5, body());
-    assert!(has(&shelf, 3) && !has(&shelf, 5));
+    [3, 5, 6]
+        .iter()
+        .for_each(|position| shelf.put_body(*position, body()));
+    assert!(has(&shelf, 3) && !has(&shelf, 5) && has(&shelf, 6));
 }
 
 #[test]
