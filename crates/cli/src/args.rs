@@ -97,7 +97,7 @@ pub enum Command {
     Key(KeyCommand),
     /// Publish a directory tree as a new signed version
     #[command(after_help = examples::of("publish"))]
-    Publish(Publish),
+    Publish(Box<Publish>),
     /// Sign a version for a machine that has the tree but not the key
     Sign(Sign),
     /// Extend the validity of the newest version
