@@ -1,10 +1,10 @@
 //! What no reader takes is refused before anything is signed: `docs/formats/limits.md` has the table. The format
 //! itself bounds names, targets, sizes and attributes (`trust::inode`); what readers bound beyond that is here.
 
+use bytes::Bytes;
 use trust::inode::{Entry, Inode};
 use trust::reach::MAX_COMPONENTS;
 
-use crate::attributes::XattrList;
 use crate::publish_error::Unreadable;
 
 /// Names in a path, at most: readers look up no more, and a proof of a path holds no more.
@@ -26,7 +26,7 @@ pub(crate) fn check_path(bytes: usize, names: usize) -> Result<(), Unreadable> {
 }
 
 /// Refuses a list of attributes that the system, or a reader, would not take.
-pub(crate) fn check_xattrs(list: &XattrList) -> Result<(), Unreadable> {
+pub(crate) fn check_xattrs(list: &[(Bytes, Bytes)]) -> Result<(), Unreadable> {
     if list.is_empty() {
         return Ok(());
     }

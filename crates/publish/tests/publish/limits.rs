@@ -44,6 +44,7 @@ async fn readable(place: &Place, made: &Published, path: &[u8]) {
     extract(
         &volume,
         &snapshot,
+        (b"", &top),
         &target,
         &options,
         &Arc::new(Tally::default()),

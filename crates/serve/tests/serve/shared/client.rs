@@ -190,7 +190,7 @@ async fn two_devices_write_one_volume_over_connections_that_are_cut_anywhere() {
         assert_eq!(read(&two, &by_one).await, by_one.as_bytes());
         assert_eq!(read(&one, &by_two).await, content.as_slice());
         let record = block(round as u64, 50_000);
-        let sink = one.sink();
+        let sink = one.sink(std::time::Duration::from_secs(30));
         let put = async {
             sink.put(std::slice::from_ref(&record)).await.unwrap();
             sink.flush().await.unwrap();
