@@ -217,26 +217,25 @@ mod tests {
         let path = dir.path().join("sparse");
         let (hasher, store) = (Hasher::new(&[7; 32]), MemoryStore::new("server"));
         let inline = MAX_INLINE_BYTES as u64;
-        for (data, len) in [
-            (vec![], 0),
-            (vec![], 1),
-            (vec![], inline),
-            (vec![], inline + 1),
-            (vec![], 40 << 20),
-            (vec![0..10], inline),
-            (vec![0..10], 5 << 20),
-            (
-                vec![(1 << 20)..(1 << 20) + 10, (9 << 20)..(12 << 20)],
-                12 << 20,
-            ),
-            (vec![4096..8192, (2 << 20)..(2 << 20) + 1], 9 << 20),
-        ] {
+        // Runs of data, and the length.
+        let cases: [(&[(u64, usize)], u64); 9] = [
+            (&[], 0),
+            (&[], 1),
+            (&[], inline),
+            (&[], inline + 1),
+            (&[], 40 << 20),
+            (&[(0, 10)], inline),
+            (&[(0, 10)], 5 << 20),
+            (&[(1 << 20, 10), (9 << 20, 3 << 20)], 12 << 20),
+            (&[(4096, 4096), (2 << 20, 1)], 9 << 20),
+        ];
+        for (data, len) in cases {
             let file = std::fs::File::create(&path).unwrap();
             let mut whole = vec![0; len as usize];
-            for run in data {
-                let noise = noise(3, run.len());
-                file.write_all_at(&noise, run.start as u64).unwrap();
-                whole[run].copy_from_slice(&noise);
+            for (start, bytes) in data {
+                let noise = noise(3, *bytes);
+                file.write_all_at(&noise, *start).unwrap();
+                whole[*start as usize..][..*bytes].copy_from_slice(&noise);
             }
             file.set_len(len).unwrap();
             let file = std::fs::File::open(&path).unwrap();

@@ -281,8 +281,7 @@ fn reads_on_a_mount_wait_for_the_end_of_an_outage_and_can_be_given_up() {
             dir: "mnt",
         };
         let mut daemon = mount(&home, &source, &["--deadline", "60s"]);
-        let mut read = 0;
-        for lasts_ms in [200, 2500] {
+        for (read, lasts_ms) in [200, 2500].into_iter().enumerate() {
             server.kill();
             let path = home.path("mnt").join(name(read));
             let reader = std::thread::spawn(move || fs::read(path));
@@ -297,7 +296,6 @@ fn reads_on_a_mount_wait_for_the_end_of_an_outage_and_can_be_given_up() {
             let told = home.run(&["--json", "status", "mnt"]).ends(0);
             let outage = told.records("mount").remove(0)["outage"].clone();
             assert_eq!(outage, Value::Null, "{scheme}");
-            read += 1;
         }
         // Who is killed does not wait until the deadline, and neither does `umount`.
         server.kill();

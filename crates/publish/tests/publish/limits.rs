@@ -25,7 +25,7 @@ async fn readable(place: &Place, made: &Published, path: &[u8]) {
         state_directory: state,
         ..VolumeOptions::default()
     };
-    let replica = Arc::new(Repository::open(&place.repo()).unwrap());
+    let replica = Arc::new(Repository::open(place.repo()).unwrap());
     let volume = Arc::new(
         Volume::open(made.volume, vec![replica], options)
             .await

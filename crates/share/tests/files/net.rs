@@ -485,7 +485,7 @@ impl Net {
 
     /// What a device misses arrives.
     fn fetch(&mut self, at: usize) {
-        let blocks_come = self.now_ms % self.blocks_ms == 0;
+        let blocks_come = self.now_ms.is_multiple_of(self.blocks_ms);
         let comes = |missing: &Missing| blocks_come || missing.blocks.is_empty();
         let all = &mut self.nodes[at].missing;
         let Some(missing) = all.iter().position(comes).and_then(|next| all.remove(next)) else {

@@ -155,7 +155,7 @@ impl Heads<'_> {
     /// Plans when those that failed are asked again.
     fn plan(&mut self, until: Instant, has_head: bool) {
         if self.again.is_none() {
-            let again = Instant::now() + self.pauses.next();
+            let again = Instant::now() + self.pauses.following();
             self.again = again_before(again, until);
         }
         if self.running.is_empty() && !has_head {

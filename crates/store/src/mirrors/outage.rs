@@ -28,7 +28,7 @@ pub struct Pauses {
 
 impl Pauses {
     /// The next pause: from half of its length to one and a half.
-    pub fn next(&mut self) -> Duration {
+    pub fn following(&mut self) -> Duration {
         let (first, longest) = PAUSE;
         let length = first.saturating_mul(1 << self.count.min(16)).min(longest);
         self.count = self.count.saturating_add(1);
@@ -57,7 +57,7 @@ where
             Err(error) if error.may_pass() => error,
             done => return done,
         };
-        let again = Instant::now() + pauses.next();
+        let again = Instant::now() + pauses.following();
         match again_before(again, until.into()) {
             Some(again) => tokio::time::sleep_until(again).await,
             None => return Err(error),
@@ -106,14 +106,14 @@ impl SharedOutage {
             Some(outage) => {
                 // The requests that failed together wait for the same time.
                 if outage.next <= now {
-                    outage.next = now + outage.pauses.next();
+                    outage.next = now + outage.pauses.following();
                     outage.cause = cause();
                 }
                 outage.next
             }
             None => {
                 let (mut pauses, cause) = (Pauses::default(), cause());
-                let next = now + pauses.next();
+                let next = now + pauses.following();
                 tracing::warn!(%cause, "no location answers: what is read waits until its deadline");
                 *current = Some(Current {
                     since: now,
@@ -151,7 +151,7 @@ mod tests {
         let all: Vec<Vec<Duration>> = (0..20)
             .map(|_| {
                 let mut pauses = Pauses::default();
-                (0..40).map(|_| pauses.next()).collect()
+                (0..40).map(|_| pauses.following()).collect()
             })
             .collect();
         for some in &all {
