@@ -44,7 +44,7 @@ kinds! {
     /// The syntax of SOURCE or LOCATION is wrong.
     BadSource => Usage, "write VOLUMEID@LOCATION: copy the whole volume id from the publisher, and write LOCATION as a directory, bulla://host[:port] or http(s)://host/path";
     /// SOURCE has no volume id.
-    NoVolumeId => Usage, "write VOLUMEID@LOCATION with the volume id that the publisher gave you over a channel that you trust, or a name from `bulla source list`; `bulla share join LINE` makes this machine a device of a shared volume";
+    NoVolumeId => Usage, "write VOLUMEID@LOCATION with the volume id that the publisher gave you, or a name from `bulla source list`; there is no shared volume of this name here (`bulla share join LINE` makes this machine a device of one)";
     /// No source has this name.
     NoName => NotFound, "`bulla source list` lists the names; `bulla source add NAME SOURCE` adds one";
     /// A name that a configuration file or a shared volume has already.

@@ -305,7 +305,11 @@ fn status_without_the_server_is_what_this_device_knows() {
     assert!(alone.err.contains("warning: the server cannot be reached"));
     let as_of = before.field("as_of").as_str().unwrap().to_owned();
     let shown = ada.run(&["share", "status", "notes"]).ends(0);
-    assert!(shown.out.contains(&format!("as of     {as_of}\n")));
+    assert!(
+        shown
+            .out
+            .contains(&format!("as of     {as_of}, by the server's clock\n"))
+    );
     assert!(shown.out.contains("no connection"), "{}", shown.out);
     // Two people can compare without the server, too.
     let text = ada.run(&["share", "compare", "notes"]).ends(0).out;

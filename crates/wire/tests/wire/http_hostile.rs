@@ -43,10 +43,13 @@ fn bad<T: std::fmt::Debug>(answer: Result<T, StoreError>, why: &str) {
     }
 }
 
+/// The place cannot be used: to ask again may help or not, but it told no lie.
 #[track_caller]
 fn unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>, why: &str) {
     match answer {
-        Err(StoreError::Unavailable { cause, .. }) => assert!(cause.contains(why), "{cause}"),
+        Err(StoreError::Unavailable { cause, .. } | StoreError::Unusable { cause, .. }) => {
+            assert!(cause.contains(why), "{cause}")
+        }
         other => panic!("{why}: {other:?}"),
     }
 }
