@@ -104,7 +104,7 @@ kinds! {
     /// A version to be installed begins in the future.
     EarlyRequest => Failed, "compare the clocks of both machines (`timedatectl`), set the one that is wrong, and make the request again. If a publisher has signed it already, docs/cli.md (*One request*) says how to go on with --accept-clock";
     /// The memory of a machine that signs is damaged.
-    SignerMemory => Integrity, "sign nothing before you know the newest version that this machine signed: compare `bulla log SOURCE --seen` of readers, the signed files and the repository. Then move the damaged file of the volume out of the state directory";
+    SignerMemory => Integrity, "nothing was signed. Find the newest version that this machine signed: compare `bulla log SOURCE --seen` of readers, the signed files and the repository. Then move the damaged file of the volume out of the state directory";
     /// A new volume without the key of its publisher.
     NoPublisher => Usage, "name the key that will sign it with --publisher KEY1...; `bulla key show FILE` prints it on the machine that has the key";
     /// The repository is older than what this machine has signed.

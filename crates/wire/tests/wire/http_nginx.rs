@@ -102,7 +102,7 @@ async fn over_tls_it_conforms_and_other_certificates_are_refused() {
     let url = format!("{}/1", nginx.url());
     for stranger in [Tls::System, authority(other.path()).0] {
         match store(&url, stranger).head().await {
-            Err(StoreError::Unavailable { cause, .. }) => {
+            Err(StoreError::Unavailable { cause, .. } | StoreError::Unusable { cause, .. }) => {
                 assert!(cause.contains("vouches"), "{cause}");
             }
             other => panic!("{other:?}"),
@@ -142,7 +142,7 @@ fn location(lines: &str) -> Setup {
 
 fn unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>, why: &str) {
     match answer {
-        Err(StoreError::Unavailable { cause, .. }) => assert!(cause.contains(why), "{cause}"),
+        Err(StoreError::Unavailable { cause, .. } | StoreError::Unusable { cause, .. }) => assert!(cause.contains(why), "{cause}"),
         other => panic!("{other:?}"),
     }
 }
