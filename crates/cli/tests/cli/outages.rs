@@ -297,7 +297,7 @@ fn reads_on_a_mount_wait_for_the_end_of_an_outage_and_can_be_given_up() {
             let outage = told.records("mount").remove(0)["outage"].clone();
             assert_eq!(outage, Value::Null, "{scheme}");
         }
-        // Who is killed does not wait until the deadline, and neither does `umount`.
+        // A killed program does not wait until the deadline, and neither does `umount`.
         server.kill();
         let mut readers = ["x1", "x2"].map(|apart| {
             let mut command = std::process::Command::new("cat");

@@ -269,7 +269,7 @@ impl Putting<'_, '_> {
         if self.shared.look(place, false).await?.is_none() {
             self.shared.change(to(place), &shown).await?;
         } else {
-            // Whoever opens the name meanwhile finds the old file or the new one.
+            // A program that opens the name meanwhile finds the old file or the new one.
             let beside = beside(place)?;
             self.shared.change(to(&beside), &shown).await?;
             let renamed = Call::Rename {

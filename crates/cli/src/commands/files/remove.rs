@@ -121,7 +121,7 @@ struct Doomed {
     refused: Option<Failure>,
 }
 
-/// What is done next.
+/// The next step of a removal.
 enum Step {
     /// The page of a directory's names after one of them.
     List(Number, Option<Name>),

@@ -133,7 +133,7 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
 /// Clocks of two machines may differ so much before `share status` says so.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
-/// What is strange about the times in the server's notes. They are for people, and nothing is decided by them.
+/// Contradictions in the times in the server's notes. They are for people, and nothing is decided by them.
 struct ServerClock {
     /// How far the newest note lies ahead of this device's clock.
     ahead: Option<Duration>,
