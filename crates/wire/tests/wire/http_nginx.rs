@@ -142,7 +142,9 @@ fn location(lines: &str) -> Setup {
 
 fn unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>, why: &str) {
     match answer {
-        Err(StoreError::Unavailable { cause, .. } | StoreError::Unusable { cause, .. }) => assert!(cause.contains(why), "{cause}"),
+        Err(StoreError::Unavailable { cause, .. } | StoreError::Unusable { cause, .. }) => {
+            assert!(cause.contains(why), "{cause}")
+        }
         other => panic!("{other:?}"),
     }
 }
