@@ -2,18 +2,22 @@
 //!
 //! A command tells its user what happened in its own words, so it writes log lines only with `-v` or `BULLA_LOG`. Without
 //! them its warnings and errors are kept here. At its end [`crate::output`] prints those that its result does not tell,
-//! for example the lie of a mirror that an honest mirror made good.
+//! for example the lie of a mirror that an honest mirror made good. Whoever sits at a terminal is told at once that the
+//! command waits.
 
-use std::fmt::{Debug, Write};
-use std::io::IsTerminal;
+use std::fmt::{Debug, Write as _};
+use std::io::{IsTerminal, Write as _};
 use std::sync::Mutex;
 
+use store::mirrors::outage::WAITS;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::text;
 
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -51,9 +55,13 @@ pub fn start(how: Logging) {
             true => LevelFilter::ERROR,
             false => LevelFilter::WARN,
         };
+        let keep = Keep {
+            shelf: &SHELF,
+            tells_waits: !how.quiet && std::io::stderr().is_terminal(),
+        };
         // A second start in one process (tests) keeps the first.
         let _ = tracing_subscriber::registry()
-            .with(Keep(&SHELF).with_filter(level))
+            .with(keep.with_filter(level))
             .try_init();
         return;
     }
@@ -141,7 +149,11 @@ impl std::fmt::Display for Kept {
 }
 
 /// Keeps events in the place of writing them.
-struct Keep(&'static Shelf);
+struct Keep {
+    shelf: &'static Shelf,
+    /// Whether an event that says that the command waits is written at once.
+    tells_waits: bool,
+}
 
 impl<S: Subscriber> Layer<S> for Keep {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -153,7 +165,15 @@ impl<S: Subscriber> Layer<S> for Keep {
             ..Kept::default()
         };
         event.record(&mut kept);
-        let Ok(mut all) = self.0.lock() else { return };
+        if self.tells_waits && event.metadata().target() == WAITS {
+            let words = text::printable_message(&kept.to_string());
+            // Nobody is there to read it.
+            let _ = writeln!(std::io::stderr(), "warning: {words}");
+            return;
+        }
+        let Ok(mut all) = self.shelf.lock() else {
+            return;
+        };
         if all.0.contains(&kept) {
             return;
         }
@@ -196,9 +216,14 @@ impl Visit for Kept {
 mod tests {
     use super::*;
 
+    fn keep(shelf: &'static Shelf) -> Keep {
+        let tells_waits = false;
+        Keep { shelf, tells_waits }
+    }
+
     fn kept(replica: &'static str) -> Kept {
         static OWN: Shelf = empty();
-        let subscriber = tracing_subscriber::registry().with(Keep(&OWN));
+        let subscriber = tracing_subscriber::registry().with(keep(&OWN));
         tracing::subscriber::with_default(subscriber, || {
             for _ in 0..3 {
                 let why = format_args!("does not hash to its handle");
@@ -226,7 +251,7 @@ mod tests {
     #[test]
     fn number_and_length_of_kept_events_are_bounded() {
         static OWN: Shelf = empty();
-        let subscriber = tracing_subscriber::registry().with(Keep(&OWN));
+        let subscriber = tracing_subscriber::registry().with(keep(&OWN));
         let long = "\u{e9}".repeat(MAX_PART_BYTES);
         tracing::subscriber::with_default(subscriber, || {
             for number in 0..100 {

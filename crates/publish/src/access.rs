@@ -3,26 +3,37 @@
 //! more than the list. [`Access`] narrows it: to what the list grants to owning group and others, and to what it leaves
 //! to everybody that it names. It never widens.
 //!
-//! A list comes from the system (`system.posix_acl_access`, version 2), or as text from an archive. Of a list that
-//! cannot be read, nothing is left but the owner's access.
+//! A list comes from the system (`system.posix_acl_access`, version 2; `system.nfs4_acl` and `system.nfs4_dacl`), or as
+//! text from an archive. A list is known by its name ([`is_list`]), also one of a kind that is not read. Of such a list,
+//! and of a malformed one, nothing is left but the owner's access.
 
 use bytes::Bytes;
 
-/// Attributes that hold the list of a file.
-pub(crate) const ATTRIBUTES: &[&[u8]] = &[POSIX, NFS, b"system.richacl"];
-const NFS: &[u8] = b"system.nfs4_acl";
 const POSIX: &[u8] = b"system.posix_acl_access";
+/// Entries after their number (RFC 7530, section 6.2.1).
+const NFS: &[u8] = b"system.nfs4_acl";
+/// The same after a word of flags (RFC 8881, section 6.2.2).
+const NFS_DACL: &[u8] = b"system.nfs4_dacl";
+/// Lists that no access to the file follows from: of new files in a directory, and of what is written down.
+const OTHER_LISTS: &[&[u8]] = &[
+    b"system.posix_acl_default",
+    b"system.nfs4_sacl",
+    b"SCHILY.acl.default",
+    b"trusted.SGI_ACL_DEFAULT",
+];
 
 const VERSION: u32 = 2;
+const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
 const GROUP_OBJ: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// The most that owning group and others may do: permission bits, 0 to 7.
+/// The most that owner, owning group and others may do: permission bits, 0 to 7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
+    owner: u16,
     group: u16,
     others: u16,
 }
@@ -30,11 +41,13 @@ pub struct Access {
 impl Access {
     /// No list: the mode says it.
     pub(crate) const MODE: Access = Access {
+        owner: 7,
         group: 7,
         others: 7,
     };
     /// A list that cannot be read.
     pub(crate) const OWNER: Access = Access {
+        owner: 7,
         group: 0,
         others: 0,
     };
@@ -42,13 +55,14 @@ impl Access {
     /// The mode to publish.
     #[must_use]
     pub fn narrow(self, mode: u16) -> u16 {
-        mode & (!0o77 | self.group << 3 | self.others)
+        mode & (!0o777 | self.owner << 6 | self.group << 3 | self.others)
     }
 
     /// What both allow.
     #[must_use]
     pub(crate) fn and(self, other: Access) -> Access {
         Access {
+            owner: self.owner & other.owner,
             group: self.group & other.group,
             others: self.others & other.others,
         }
@@ -56,7 +70,12 @@ impl Access {
 
     /// The system's form.
     pub(crate) fn of_attribute(name: &[u8], value: &[u8]) -> Access {
-        if name == NFS && names_nobody(value) == Some(true) {
+        let nfs = match name {
+            NFS => Some(value),
+            NFS_DACL => value.get(4..),
+            _ => None,
+        };
+        if nfs.and_then(names_nobody) == Some(true) {
             return Access::MODE;
         }
         if name != POSIX {
@@ -88,26 +107,46 @@ impl Access {
 
     /// Tag and permissions of each entry.
     fn of_entries(entries: impl Iterator<Item = Option<(u16, u16)>>) -> Access {
-        let (mut group, mut others, mut mask) = (None, None, 7);
+        // Whom an entry is about; of these there is one each (acl(5)).
+        let (mut owner, mut group, mut others, mut mask) = (None, None, None, None);
         let (mut users, mut groups) = (None, None);
         for entry in entries {
-            match entry {
-                Some((0x01, 0..=7)) => {}
-                Some((USER, perm @ 0..=7)) => users = Some(users.unwrap_or(7) & perm),
-                Some((GROUP, perm @ 0..=7)) => groups = Some(groups.unwrap_or(7) & perm),
-                Some((GROUP_OBJ, perm @ 0..=7)) => group = Some(perm),
-                Some((MASK, perm @ 0..=7)) => mask = perm,
-                Some((OTHER, perm @ 0..=7)) => others = Some(perm),
+            let (tag, perm) = match entry {
+                Some((tag, perm @ 0..=7)) => (tag, perm),
                 _ => return Access::OWNER,
+            };
+            let of_one = match tag {
+                USER => {
+                    users = Some(users.unwrap_or(7) & perm);
+                    continue;
+                }
+                GROUP => {
+                    groups = Some(groups.unwrap_or(7) & perm);
+                    continue;
+                }
+                USER_OBJ => &mut owner,
+                GROUP_OBJ => &mut group,
+                MASK => &mut mask,
+                OTHER => &mut others,
+                _ => return Access::OWNER,
+            };
+            if of_one.replace(perm).is_some() {
+                return Access::OWNER;
             }
         }
-        let Some((group, others)) = group.zip(others) else {
+        let (Some(owner), Some(group), Some(others)) = (owner, group, others) else {
             return Access::OWNER;
+        };
+        let has_names = users.is_some() || groups.is_some();
+        let mask = match mask {
+            None if has_names => return Access::OWNER,
+            mask => mask.unwrap_or(7),
         };
         // A user who is named has what their entry says, and nothing of the groups or the others. A member of a group
         // that is named has nothing of the others. The mask bounds them all.
         let bound = |named: Option<u16>| named.map_or(7, |named| named & mask);
         Access {
+            owner,
             group: group & mask & bound(users),
             others: others & bound(users) & bound(groups),
         }
@@ -142,7 +181,7 @@ fn entry_of_text(entry: &[u8]) -> Option<(u16, u16)> {
         _ => return None,
     };
     let tag = match (kind, who.is_empty()) {
-        (b"user" | b"u", true) => 0x01,
+        (b"user" | b"u", true) => USER_OBJ,
         (b"user" | b"u", false) => USER,
         (b"group" | b"g", true) => GROUP_OBJ,
         (b"group" | b"g", false) => GROUP,
@@ -168,29 +207,32 @@ fn entry_of_text(entry: &[u8]) -> Option<(u16, u16)> {
 pub(crate) fn of_member(lists: &[(Bytes, Bytes)]) -> Access {
     let mut access = Access::MODE;
     for (key, value) in lists {
-        access = access.and(match &**key {
-            b"SCHILY.acl.access" => Access::of_text(value),
-            b"SCHILY.xattr.system.posix_acl_access" => Access::of_attribute(POSIX, value),
-            b"SCHILY.xattr.system.nfs4_acl" => Access::of_attribute(NFS, value),
-            _ => Access::OWNER,
+        access = access.and(match key.strip_prefix(b"SCHILY.xattr.") {
+            Some(name) => Access::of_attribute(name, value),
+            None if **key == *b"SCHILY.acl.access" => Access::of_text(value),
+            None => Access::OWNER,
         });
     }
     access
 }
 
-/// Whether a pax record tells who may use a member.
-pub(crate) fn is_list(key: &[u8]) -> bool {
-    match key {
-        // Of new files in a directory: nothing that is published is one.
-        b"SCHILY.acl.default" => false,
-        b"SCHILY.xattr.system.posix_acl_access"
-        | b"LIBARCHIVE.xattr.system.posix_acl_access"
-        | b"SCHILY.xattr.system.nfs4_acl"
-        | b"LIBARCHIVE.xattr.system.nfs4_acl"
-        | b"SCHILY.xattr.system.richacl"
-        | b"LIBARCHIVE.xattr.system.richacl" => true,
-        key => key.starts_with(b"SCHILY.acl."),
+/// Whether an attribute, or a pax record, tells who may use a file: by its name, so that lists of kinds that are not
+/// known are found too. One of the words of their names ends with `acl`: `system.nfs4_acl_xdr`, `system.cifs_acl`,
+/// `security.NTACL`, `trusted.SGI_ACL_FILE`, `afs.acl`.
+pub(crate) fn is_list(name: &[u8]) -> bool {
+    let attribute = [&b"SCHILY.xattr."[..], b"LIBARCHIVE.xattr."]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(*prefix))
+        .unwrap_or(name);
+    if attribute.starts_with(b"user.") || OTHER_LISTS.contains(&attribute) {
+        return false;
     }
+    let mut words = attribute.split(|b| !b.is_ascii_alphanumeric());
+    words.any(|word| {
+        let ends = word.last_chunk::<3>();
+        // The second is the security descriptor of Windows.
+        ends.is_some_and(|ends| ends.eq_ignore_ascii_case(b"acl")) || word == b"rawsd"
+    })
 }
 
 #[cfg(test)]
@@ -267,9 +309,57 @@ mod tests {
         };
         let plain = list(&["OWNER@", "GROUP@", "EVERYONE@"]);
         assert_eq!(Access::of_attribute(NFS, &plain), Access::MODE);
+        let with_flags = [&[0; 4], &plain[..]].concat();
+        assert_eq!(Access::of_attribute(NFS_DACL, &with_flags), Access::MODE);
+        assert_eq!(Access::of_attribute(NFS_DACL, &[0; 3]), Access::OWNER);
         let named = list(&["OWNER@", "lisa@example.org", "GROUP@", "EVERYONE@"]);
+        let named_there = [&[0; 4], &named[..]].concat();
+        assert_eq!(Access::of_attribute(NFS_DACL, &named_there), Access::OWNER);
         for bad in [&named[..], &plain[..plain.len() - 1], b"", &plain[..20]] {
             assert_eq!(Access::of_attribute(NFS, bad), Access::OWNER);
+        }
+    }
+
+    #[test]
+    fn owner_may_do_what_the_list_grants() {
+        let access = Access::of_text(b"user::r--,group::r--,other::r--");
+        assert_eq!(access.narrow(0o4755), 0o4444);
+    }
+
+    #[test]
+    fn lists_are_known_by_their_names() {
+        for name in [
+            "system.posix_acl_access",
+            "system.richacl",
+            "system.nfs4_acl_xdr",
+            "system.cifs_acl",
+            "system.new.acl",
+            "security.NTACL",
+            "trusted.SGI_ACL_FILE",
+            "afs.acl",
+            "SCHILY.acl.access",
+            "SCHILY.acl.ace",
+            "SCHILY.xattr.system.nfs4_dacl",
+            "LIBARCHIVE.xattr.security.NTACL",
+            "SUN.acl",
+            "MSWINDOWS.rawsd",
+        ] {
+            assert!(is_list(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "user.acl",
+            "system.posix_acl_default",
+            "system.nfs4_sacl",
+            "security.selinux",
+            "security.capability",
+            "trusted.oracle",
+            "SCHILY.acl.default",
+            "SCHILY.xattr.user.acl",
+            "SCHILY.xattr.system.posix_acl_default",
+            "path",
+            "",
+        ] {
+            assert!(!is_list(name.as_bytes()), "{name}");
         }
     }
 
@@ -284,7 +374,20 @@ mod tests {
             bad[at] = byte;
             assert_eq!(Access::of_attribute(POSIX, &bad), Access::OWNER, "{at}");
         }
-        for bad in ["", "user::rwx", "user::rw-,group::r--,other::7", "nonsense"] {
+        for bad in [
+            "",
+            "user::rwx",
+            "user::rw-,group::r--,other::7",
+            "nonsense",
+            "group::rwx,other::rwx",
+            // Which of two is meant?
+            "user::rw-,group::---,group::rwx,other::---",
+            "user::rw-,group::r--,other::---,other::r--",
+            "user::rw-,user::rwx,group::r--,other::r--",
+            "user::rw-,user:lisa:---,group::r--,mask::---,mask::r--,other::r--",
+            // No mask.
+            "user::rw-,user:lisa:r--,group::r--,other::r--",
+        ] {
             assert_eq!(Access::of_text(bad.as_bytes()), Access::OWNER, "{bad}");
         }
     }

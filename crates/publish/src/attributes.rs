@@ -122,7 +122,7 @@ impl XattrReader {
                 let name = bytes.escape_ascii().to_string();
                 return Err(Unreadable::ReservedAttribute(name));
             }
-            let is_list = access::ATTRIBUTES.contains(&bytes);
+            let is_list = access::is_list(bytes);
             if !(is_list
                 || bytes.starts_with(b"user.")
                 || (with_owner && WITH_OWNER.contains(&bytes)))
@@ -163,10 +163,19 @@ pub(crate) fn access_at(directory: &OwnedFd, name: &CStr) -> Result<Access, Unre
     let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&path));
+    let mut names = Vec::with_capacity(MAX_XATTR_VALUE_BYTES);
+    match rustix::fs::llistxattr(path, spare_capacity(&mut names)) {
+        Ok(_) => {}
+        Err(Errno::OPNOTSUPP) => return Ok(Access::MODE),
+        Err(errno) => return Err(errno.into()),
+    }
     let mut access = Access::MODE;
-    for attribute in access::ATTRIBUTES {
+    for attribute in names
+        .split(|b| *b == 0)
+        .filter(|name| access::is_list(name))
+    {
         let mut value = Vec::with_capacity(MAX_XATTR_VALUE_BYTES);
-        match rustix::fs::lgetxattr(path, *attribute, spare_capacity(&mut value)) {
+        match rustix::fs::lgetxattr(path, attribute, spare_capacity(&mut value)) {
             Ok(_) => access = access.and(Access::of_attribute(attribute, &value)),
             Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
             Err(errno) => return Err(errno.into()),

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use state::own_files::START_BYTES;
 use trust::Hasher;
 use trust::array::{Builder, Extent};
 use trust::handle::ArrayNode;
@@ -342,7 +343,7 @@ impl<D: Destination> Taking<'_, D> {
     /// A long file, chunk by chunk.
     fn long<R: Read>(&mut self, archive: &mut Archive<R>) -> Result<Content, PublishError> {
         let unpacking = self.unpacking;
-        let mut is_start = true;
+        let mut start = Vec::with_capacity(START_BYTES);
         let mut chunker = Chunker::new();
         let nodes = std::cell::RefCell::new(Vec::new());
         let sink = |_, node: &Bytes| nodes.borrow_mut().push(node.clone());
@@ -368,20 +369,21 @@ impl<D: Destination> Taking<'_, D> {
             if unpacking.cancel.load(Ordering::Relaxed) {
                 return Err(PublishError::Interrupted);
             }
-            let begins = std::mem::take(&mut is_start);
+            let wanted = START_BYTES - start.len();
             match stretch {
                 Stretch::Bytes(bytes) => {
-                    if begins {
-                        unpacking.check(bytes)?;
-                    }
+                    start.extend_from_slice(bytes.get(..wanted).unwrap_or(bytes));
                     chunker.push(bytes, &mut emit)
                 }
                 Stretch::Zeros(zeros) => {
+                    let zeros_there = usize::try_from(zeros).unwrap_or(wanted).min(wanted);
+                    start.resize(start.len() + zeros_there, 0);
                     chunker.push_zeros(zeros);
                     Ok(())
                 }
             }
         })?;
+        unpacking.check(&start)?;
         chunker.finish(&mut emit)?;
         let root = builder.finish()?;
         for node in nodes.take() {

@@ -287,6 +287,8 @@ impl Blocks {
             return Err(ReadError::NotCached);
         };
         let mut have: HashMap<Handle, K::Decoded> = HashMap::with_capacity(handles.len());
+        // A wrong answer that another fetch of the same blocks got: it counts more than that nobody answers.
+        let mut evidence: Option<ReadError> = None;
         loop {
             let (mut missing, mut seen) = (Vec::new(), HashSet::new());
             for handle in handles {
@@ -321,7 +323,15 @@ impl Blocks {
             if !missing.is_empty() {
                 let lens = handles.iter().map(Handle::any).zip(lens.iter().copied());
                 let lens: HashMap<Handle, u32> = lens.collect();
-                have.extend(self.ask_mirrors(&missing, lens, (expect, deadline)).await?);
+                let asked = self.ask_mirrors(&missing, lens, (expect, deadline));
+                match asked.await {
+                    Ok(blocks) => have.extend(blocks),
+                    Err(error) => {
+                        let error = evidence.filter(|_| error.is_outage()).unwrap_or(error);
+                        fetch.fail(error.clone());
+                        return Err(error);
+                    }
+                }
             }
             drop(fetch);
             for mut other in others {
@@ -329,12 +339,14 @@ impl Blocks {
                 // fetch requests them itself.
                 let ended = tokio::time::timeout_at(deadline.into(), other.changed());
                 if ended.await.is_err() {
-                    return Err(ReadError::Unavailable {
+                    return Err(evidence.unwrap_or_else(|| ReadError::Unavailable {
                         what: describe::<K>(handles),
                         cause: "no answer before the deadline".to_owned(),
                         denied: Vec::new(),
-                    });
+                    }));
                 }
+                let error = other.borrow().clone();
+                evidence = evidence.or(error.filter(|error| !error.is_outage()));
             }
         }
     }

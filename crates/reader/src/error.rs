@@ -85,6 +85,11 @@ impl ReadError {
         }
     }
 
+    /// Nobody answered, and nobody is shown to be wrong.
+    pub(crate) fn is_outage(&self) -> bool {
+        matches!(self, ReadError::Unavailable { .. })
+    }
+
     /// The product-wide name of the error, if it has one.
     pub fn class(&self) -> Option<Class> {
         match self {

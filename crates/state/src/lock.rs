@@ -6,7 +6,7 @@
 //! holder that is stopped keeps it; `/proc/locks` names the process.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use crate::error::{StateError, failed};
 use crate::private;
 
+const LINE: &[u8] = b"bulla-lock-1\n";
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
@@ -57,9 +58,20 @@ impl LockFile {
     /// Takes the lock if it is free. It is held until the value is dropped.
     pub(crate) fn try_take(&self) -> Result<bool, StateError> {
         match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.mark_own();
+                Ok(true)
+            }
             Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
             Err(e) => Err(failed(&self.path, e)),
+        }
+    }
+
+    /// Writes the line by which `publish` knows a copy of this directory as bulla's own ([`crate::own_files`]).
+    fn mark_own(&self) {
+        if self.file.metadata().is_ok_and(|it| it.len() == 0) {
+            // A lock works without it, for example on a full disk.
+            let _ = self.file.write_all_at(LINE, 0);
         }
     }
 

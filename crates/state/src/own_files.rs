@@ -3,7 +3,8 @@
 //!
 //! Every text file that bulla keeps for itself begins with the line `bulla-NAME-NUMBER`: key files of publishers,
 //! devices and orderers, references to keys, homes of shared volumes, anchors of protected devices, journals. So a
-//! new kind of such a file is known here without a change.
+//! new kind of such a file is known here without a change. What a machine keeps of a volume, or as a witness, are
+//! records as they are served; the lock file beside them has such a line.
 
 /// Bytes at the beginning of a file that suffice for [`what`].
 pub const START_BYTES: usize = 64;
@@ -61,6 +62,7 @@ mod tests {
             (b"bulla-joining-1\n", state),
             (b"bulla-anchor-1\n", state),
             (b"bulla-journal-1\n\0\xff", state),
+            (b"bulla-lock-1\n", state),
             (b"bulla-notes\n", None),
             (b"bulla-notes-1a\n", None),
             (b"bulla-1\n", None),

@@ -102,26 +102,13 @@ impl Volume {
         wanted: &Prefix,
         deadline: Instant,
     ) -> Result<(Prefix, Vec<Bytes>), VolumeError> {
-        let replicas: Vec<_> = self.mirrors().replicas().cloned().collect();
-        let mut causes = Vec::new();
-        for (at, replica) in replicas.iter().enumerate() {
-            let until = share(deadline, at + 1 == replicas.len());
-            let tiles = match consistency::fetch(replica, wanted, until).await {
-                Ok(tiles) => tiles,
-                Err(cause) => {
-                    causes.push(cause);
-                    continue;
-                }
-            };
-            let mut prefix = wanted.clone();
-            match tiles.iter().try_for_each(|tile| prefix.supply(tile)) {
-                Ok(()) => return Ok((prefix, tiles)),
-                // Tiles of another log are no lie of the replica: the other reader's log may be the wrong one.
-                Err(why) => causes.push(format!("{}: {why}", replica.place())),
-            }
-        }
+        let replicas: Vec<_> = self.mirrors().replicas().cloned().enumerate().collect();
+        // Tiles of another log are no lie of the replica: the other reader's log may be the wrong one.
+        let supplied =
+            consistency::supplied(&replicas, wanted, (deadline, true), |_, _, _| {}).await;
         let what = "the proof that one log continues the other";
-        Err(VolumeError::unavailable(what, causes.join("; ")))
+        let supplied = supplied.map_err(|causes| VolumeError::unavailable(what, causes))?;
+        Ok((supplied.prefix, supplied.tiles))
     }
 
     /// Keeps evidence beside the floor, after it was judged as a stranger would judge it.

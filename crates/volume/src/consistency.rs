@@ -4,14 +4,17 @@
 //!
 //! A replica that sends a wrong tile is blamed, and the next is asked. Without a proof the head is not
 //! adopted, and no fork is reported: a replica that does not answer proves nothing about the publisher.
+//! While one that may have the tiles does not answer, all are asked again (docs/decisions/0080).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
+use store::mirrors::outage::{Pauses, through_outages};
 use store::object::ObjectName;
 use store::{Objects, Replica, StoreError};
+use trust::Reject;
 use trust::error::Class;
 use trust::evidence::{Evidence, EvidenceClass};
 use trust::floor::Floor;
@@ -22,6 +25,7 @@ use trust::tiles::{MAX_TILE_BYTES, TileName};
 
 use crate::error::VolumeError;
 use crate::heads::HeadRound;
+use crate::history::share;
 use crate::kept::{self, lock};
 
 impl HeadRound<'_> {
@@ -48,37 +52,28 @@ impl HeadRound<'_> {
         };
         let mut places: Vec<_> = self.mirrors.replicas().cloned().enumerate().collect();
         places.sort_by_key(|(mirror, _)| !tellers.contains(mirror));
-        let mut causes = Vec::new();
-        for (mirror, replica) in &places {
-            let place = replica.place().to_owned();
-            let tiles = match fetch(replica, &prefix, deadline).await {
-                Ok(tiles) => tiles,
-                Err(cause) => {
-                    causes.push(cause);
-                    continue;
-                }
-            };
-            let mut shown = prefix.clone();
-            if let Err(why) = tiles.iter().try_for_each(|tile| shown.supply(tile)) {
-                tracing::error!(replica = %place, %why, "a wrong tile of the log");
-                self.mirrors.record_lie(*mirror, format!("log: {why}"));
-                causes.push(format!("{place}: {why}"));
-                continue;
-            }
-            let Err(why) = offer.prove(shown) else {
-                return Ok(());
-            };
-            if why.class() == Class::Fork {
-                tracing::error!(replica = %place, %why, "the publisher signed two histories");
-                self.keep_proof(floor, offer.record_hash, head.clone(), tiles, deadline)
-                    .await?;
-            }
-            return Err(VolumeError::Statement { place, why });
+        let unfit = |mirror, place: &str, why: &Reject| {
+            tracing::error!(replica = %place, %why, "a wrong tile of the log");
+            self.mirrors.record_lie(mirror, format!("log: {why}"));
+        };
+        let asked = (deadline, self.through_outages);
+        let supplied = supplied(&places, &prefix, asked, unfit).await;
+        let Supplied {
+            place,
+            prefix,
+            tiles,
+        } = supplied.map_err(|causes| {
+            VolumeError::unavailable("the proof that the log only grew", causes)
+        })?;
+        let Err(why) = offer.prove(prefix) else {
+            return Ok(());
+        };
+        if why.class() == Class::Fork {
+            tracing::error!(replica = %place, %why, "the publisher signed two histories");
+            self.keep_proof(floor, offer.record_hash, head.clone(), tiles, deadline)
+                .await?;
         }
-        Err(VolumeError::unavailable(
-            "the proof that the log only grew",
-            causes.join("; "),
-        ))
+        Err(VolumeError::Statement { place, why })
     }
 
     /// Keeps what proves to anybody that a record's log is a fork: the floor, the head with that record, the adopted
@@ -110,38 +105,101 @@ impl HeadRound<'_> {
     }
 }
 
+/// A proof with its tiles, and the replica that gave them.
+pub(crate) struct Supplied {
+    pub place: String,
+    pub prefix: Prefix,
+    pub tiles: Vec<Bytes>,
+}
+
+/// The tiles of a proof from the first of these numbered replicas that has fitting ones; `unfit` is told who sends
+/// others. If that is wanted, all are asked again while one of them does not answer.
+///
+/// # Errors
+/// What each replica said, as text for a message.
+pub(crate) async fn supplied(
+    replicas: &[(usize, Arc<dyn Replica>)],
+    wanted: &Prefix,
+    (deadline, again): (Instant, bool),
+    unfit: impl Fn(usize, &str, &Reject),
+) -> Result<Supplied, String> {
+    // The other half of the time is for blocks.
+    let until = share(deadline, false);
+    let mut pauses = Pauses::default();
+    loop {
+        let (mut causes, mut may_pass) = (Vec::new(), false);
+        for (mirror, replica) in replicas {
+            let (epoch, names) = (wanted.epoch(), wanted.wants());
+            let asked = in_time(replica, deadline, tiles(&**replica, epoch, names));
+            let tiles = match asked.await {
+                Ok(tiles) => tiles,
+                Err(none) => {
+                    may_pass |= none.may_pass;
+                    causes.push(none.cause);
+                    continue;
+                }
+            };
+            let mut prefix = wanted.clone();
+            match tiles.iter().try_for_each(|tile| prefix.supply(tile)) {
+                Ok(()) => {
+                    let place = replica.place().to_owned();
+                    return Ok(Supplied {
+                        place,
+                        prefix,
+                        tiles,
+                    });
+                }
+                Err(why) => {
+                    unfit(*mirror, replica.place(), &why);
+                    causes.push(format!("{}: {why}", replica.place()));
+                }
+            }
+        }
+        let next = Instant::now() + pauses.following();
+        if !(again && may_pass && next < until) {
+            return Err(causes.join("; "));
+        }
+        tokio::time::sleep_until(next.into()).await;
+    }
+}
+
+/// Why a replica gave no tiles.
+struct NoTiles {
+    cause: String,
+    may_pass: bool,
+}
+
 /// The tiles from one replica, which may take half of the time that is left: one that stalls leaves time
 /// for the others.
+async fn in_time(
+    replica: &Arc<dyn Replica>,
+    deadline: Instant,
+    tiles: impl Future<Output = Result<Option<Vec<Bytes>>, StoreError>>,
+) -> Result<Vec<Bytes>, NoTiles> {
+    let place = replica.place();
+    let none = |cause, may_pass| Err(NoTiles { cause, may_pass });
+    match tokio::time::timeout_at(share(deadline, false).into(), tiles).await {
+        Ok(Ok(Some(tiles))) => Ok(tiles),
+        Ok(Ok(None)) => none(format!("{place} does not keep it"), false),
+        Ok(Err(error)) => none(error.to_string(), error.may_pass()),
+        Err(_) => none(format!("{place} did not answer in time"), false),
+    }
+}
+
+/// Tiles by their names from one replica, which is asked again for `patience` while it does not answer.
 ///
 /// # Errors
 /// The reason why it has none, as text for a message.
-pub(crate) async fn fetch(
-    replica: &Arc<dyn Replica>,
-    prefix: &Prefix,
-    deadline: Instant,
-) -> Result<Vec<Bytes>, String> {
-    fetch_tiles(replica, prefix.epoch(), prefix.wants(), deadline).await
-}
-
-/// As [`fetch`], for tiles by their names.
-///
-/// # Errors
-/// As [`fetch`].
 pub(crate) async fn fetch_tiles(
     replica: &Arc<dyn Replica>,
-    epoch: u64,
-    names: Vec<TileName>,
+    (epoch, names): (u64, Vec<TileName>),
+    patience: Duration,
     deadline: Instant,
 ) -> Result<Vec<Bytes>, String> {
-    let now = Instant::now();
-    let until = now + deadline.saturating_duration_since(now) / 2;
-    let place = replica.place();
-    match tokio::time::timeout_at(until.into(), tiles(&**replica, epoch, names)).await {
-        Ok(Ok(Some(tiles))) => Ok(tiles),
-        Ok(Ok(None)) => Err(format!("{place} does not keep it")),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("{place} did not answer in time")),
-    }
+    let until = share(deadline, false).min(Instant::now() + patience);
+    let ask = || tiles(&**replica, epoch, names.clone());
+    let asked = in_time(replica, deadline, through_outages(until, ask)).await;
+    asked.map_err(|none| none.cause)
 }
 
 /// These tiles, all requested at once; `None` where one is missing.

@@ -53,6 +53,8 @@ const TASKS: usize = 16;
 const ROOM_EVERY: u64 = 64;
 /// Most left-out entries that are listed; more are only counted.
 const MAX_SKIPPED_TOLD: usize = 1000;
+/// Every file system takes files of so many bytes, and some no longer ones.
+const FITS_ANYWHERE_BYTES: u64 = u32::MAX as u64;
 
 /// Copies what is at `path` in `snapshot` (which is `top`) into `target`: the content of a directory, or a single file
 /// under its name. The target is made when missing. It must be empty, or have the mark of the same extraction that was
@@ -308,41 +310,52 @@ impl Work {
         inode: Inode,
     ) -> Result<bool, ExtractError> {
         let mut totals = Totals::of(&inode);
-        if inode.link_group.is_some() {
-            // Keyed by the whole inode: if a publisher makes members of one set differ, each becomes a
-            // file of its own.
-            let key = inode.encode();
-            if let Some(first) = self.links.get(&key) {
-                let first = first.clone();
-                totals.bytes = 0;
-                self.made.totals.add(totals);
-                self.shared.tally.add(1, 0);
-                self.link(&first, directory, name, &path)?;
-                return Ok(true);
-            }
-            self.links.insert(key, path.clone());
+        // Keyed by the whole inode: if a publisher makes members of one set differ, each becomes a file of its own.
+        let key = inode.link_group.is_some().then(|| inode.encode());
+        if let Some(first) = key.as_ref().and_then(|key| self.links.get(key)) {
+            let first = first.clone();
+            totals.bytes = 0;
+            self.made.totals.add(totals);
+            self.shared.tally.add(1, 0);
+            self.link(&first, directory, name, &path)?;
+            return Ok(true);
         }
+        let before = self.made.totals;
         self.made.totals.add(totals);
+        let is_made = self.make(directory, name, &path, inode).await?;
+        if is_made {
+            self.links.extend(key.map(|key| (key, path)));
+        } else {
+            self.made.totals = before;
+        }
+        Ok(is_made)
+    }
+
+    /// Makes an entry that is no directory and no other name of a file; false if it is left out.
+    async fn make(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: &[u8],
+        path: &Bytes,
+        inode: Inode,
+    ) -> Result<bool, ExtractError> {
         match &inode.content {
-            Content::Regular(_) => {
-                self.file(directory, name, path, inode).await?;
-                Ok(true)
-            }
+            Content::Regular(_) => self.file(directory, name, path.clone(), inode).await,
             Content::Symlink(target) => {
                 let place = (directory.as_fd(), name);
                 let make = || rustix::fs::symlinkat(&**target, directory, name);
-                replace(self.goes_on, place, make).map_err(system(&path))?;
-                self.named_attributes(directory, name, &path, &inode)?;
+                replace(self.goes_on, place, make).map_err(system(path))?;
+                self.named_attributes(directory, name, path, &inode)?;
                 Ok(true)
             }
-            Content::Fifo => self.node(directory, name, &path, &inode, FileType::Fifo, 0),
-            Content::Socket => self.node(directory, name, &path, &inode, FileType::Socket, 0),
+            Content::Fifo => self.node(directory, name, path, &inode, FileType::Fifo, 0),
+            Content::Socket => self.node(directory, name, path, &inode, FileType::Socket, 0),
             Content::CharDevice { major, minor } => {
                 let device = rustix::fs::makedev(*major, *minor);
                 self.node(
                     directory,
                     name,
-                    &path,
+                    path,
                     &inode,
                     FileType::CharacterDevice,
                     device,
@@ -350,27 +363,20 @@ impl Work {
             }
             Content::BlockDevice { major, minor } => {
                 let device = rustix::fs::makedev(*major, *minor);
-                self.node(
-                    directory,
-                    name,
-                    &path,
-                    &inode,
-                    FileType::BlockDevice,
-                    device,
-                )
+                self.node(directory, name, path, &inode, FileType::BlockDevice, device)
             }
             Content::Directory { .. } => Ok(true),
         }
     }
 
-    /// Makes a file here, or takes the one that is there, and fills it in a task.
+    /// Makes a file here, or takes the one that is there, and fills it in a task. False if it is left out.
     async fn file(
         &mut self,
         directory: &Arc<OwnedFd>,
         name: &[u8],
         path: Bytes,
         inode: Inode,
-    ) -> Result<(), ExtractError> {
+    ) -> Result<bool, ExtractError> {
         while self.tasks.len() >= TASKS {
             if let Some(settled) = self.settle_one().await {
                 settled?;
@@ -400,6 +406,18 @@ impl Work {
                 (made.map_err(system(&path))?, Fill::Write)
             }
         };
+        let len = inode.content.size();
+        if fill != Fill::Compare && len > FITS_ANYWHERE_BYTES {
+            match rustix::fs::ftruncate(&fd, len) {
+                Err(Errno::FBIG) => {
+                    there::clear(directory.as_fd(), name).map_err(system(&path))?;
+                    let why = format!("the file system takes no file of {len} bytes");
+                    self.skipped(&path, why);
+                    return Ok(false);
+                }
+                outcome => outcome.map_err(system(&path))?,
+            }
+        }
         self.tasks.spawn(async move {
             let kept = match fill {
                 Fill::Compare => true,
@@ -412,7 +430,7 @@ impl Work {
                 kept: kept && fill != Fill::Write,
             })
         });
-        Ok(())
+        Ok(true)
     }
 
     /// Another name of a file that was made before, found again beneath the target.
@@ -476,7 +494,6 @@ impl Work {
                 Ok(true)
             }
             Err(Errno::PERM) if self.shared.options.skip_special => {
-                self.made.totals.other = self.made.totals.other.saturating_sub(1);
                 self.skipped(path, format!("a {what}, which only root may make"));
                 Ok(false)
             }

@@ -7,12 +7,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use store::mirrors::outage::through_outages;
 use store::object::ObjectName;
 use store::repository::MAX_LEAF_BYTES;
-use store::{Objects, Replica};
+use store::{Objects, Replica, StoreError};
 use trust::Reject;
 use trust::chain::Link;
 use trust::earlier::Leaf;
@@ -23,10 +25,12 @@ use trust::judge::{Freshness, Offer, Terms};
 use trust::root::RootRecord;
 use trust::signatures::Signatures;
 use trust::statement::{Signed, VolumeId};
+use trust::tiles::TileName;
 use trust::version_name::VersionName;
 
 use reader::ReadError;
 
+use crate::consistency;
 use crate::error::{VolumeError, gravest};
 use crate::heads::{HeadRound, VerifiedHead};
 use crate::search::Search;
@@ -86,6 +90,8 @@ pub struct History {
     now: u64,
     signatures: Mutex<Signatures>,
     policies: Mutex<Policies>,
+    /// For how long the replica is asked again while it does not answer.
+    patience: Duration,
 }
 
 impl std::fmt::Debug for History {
@@ -129,6 +135,7 @@ impl History {
             now,
             signatures: Mutex::new(signatures),
             policies: Mutex::default(),
+            patience: Duration::ZERO,
         })
     }
 
@@ -152,10 +159,6 @@ impl History {
         self.mirror
     }
 
-    pub(crate) fn replica(&self) -> &Arc<dyn Replica> {
-        &self.replica
-    }
-
     /// The name of the replica's newest version.
     pub(crate) fn newest_name(&self) -> Option<VersionName> {
         self.head.record.statement().version_name()
@@ -175,15 +178,36 @@ impl History {
         self.replica.objects()
     }
 
-    /// A leaf, of which only the form is checked.
-    async fn leaf(&self, epoch: u64, index: u64) -> Result<Option<Signed>, VolumeError> {
-        let name = ObjectName::Log { epoch, index };
+    /// An object of the replica, at most `max_bytes` and one more; `None` if it does not keep it.
+    async fn object(
+        &self,
+        name: ObjectName,
+        max_bytes: usize,
+    ) -> Result<Option<Bytes>, StoreError> {
         let Some(objects) = self.objects() else {
             return Ok(None);
         };
-        let bytes = objects
-            .range(name, 0, MAX_LEAF_BYTES.saturating_add(1))
-            .await;
+        let until = Instant::now() + self.patience;
+        let ask = || objects.range(name, 0, max_bytes.saturating_add(1));
+        through_outages(until, ask).await
+    }
+
+    /// Tiles of the replica.
+    ///
+    /// # Errors
+    /// The reason why it gives none, as text for a message.
+    pub(crate) async fn tiles(
+        &self,
+        of: (u64, Vec<TileName>),
+        deadline: Instant,
+    ) -> Result<Vec<Bytes>, String> {
+        consistency::fetch_tiles(&self.replica, of, self.patience, deadline).await
+    }
+
+    /// A leaf, of which only the form is checked.
+    async fn leaf(&self, epoch: u64, index: u64) -> Result<Option<Signed>, VolumeError> {
+        let name = ObjectName::Log { epoch, index };
+        let bytes = self.object(name, MAX_LEAF_BYTES).await;
         let what = || format!("the log's leaf {index}");
         let Some(bytes) = bytes.map_err(|e| VolumeError::from_store(what(), &e))? else {
             return Ok(None);
@@ -439,6 +463,7 @@ impl HeadRound<'_> {
             }
         }
         histories.sort_by_key(|h| std::cmp::Reverse(h.newest().version));
+        wait_for_lone(&mut histories, deadline);
         Ok((histories, errors))
     }
 }
@@ -516,6 +541,14 @@ impl Volume {
             return Err(gravest(errors));
         }
         Ok(histories)
+    }
+}
+
+/// A replica that is the only one to tell the history is asked again while it does not answer. Of several, the next one is
+/// asked.
+pub(crate) fn wait_for_lone(histories: &mut [History], deadline: Instant) {
+    if let [lone] = histories {
+        lone.patience = deadline.saturating_duration_since(Instant::now());
     }
 }
 

@@ -24,9 +24,8 @@ use trust::judge::{Freshness, Offer};
 use trust::tiles::{self, Edge};
 use trust::version_name::{BadVersionName, VersionName};
 
-use crate::consistency;
 use crate::error::{VolumeError, gravest};
-use crate::history::{History, Kept, Standing, share};
+use crate::history::{self, History, Kept, Standing, share};
 use crate::snapshot::Snapshot;
 use crate::volume::Volume;
 
@@ -197,6 +196,7 @@ impl Volume {
         if histories.is_empty() {
             return Err(VolumeError::Place("no location shows a log".to_owned()));
         }
+        history::wait_for_lone(&mut histories, deadline);
         Ok(histories)
     }
 
@@ -328,7 +328,7 @@ impl History {
             return Err(VolumeError::unavailable(what, cause));
         };
         let names = Edge::names(log.size);
-        let tiles = consistency::fetch_tiles(self.replica(), epoch, names, deadline).await;
+        let tiles = self.tiles((epoch, names), deadline).await;
         let tiles = tiles.map_err(|cause| VolumeError::unavailable(what, cause))?;
         let frontier = tiles::frontier_of(&log, &tiles).map_err(|why| ReadError::Integrity {
             place: self.place().to_owned(),
@@ -360,7 +360,7 @@ impl History {
         let mut placed = Placed::begin(offer, epoch, &later, stored).map_err(refused)?;
         loop {
             let mut prefix = placed.wants().clone();
-            let tiles = consistency::fetch(self.replica(), &prefix, deadline).await;
+            let tiles = self.tiles((prefix.epoch(), prefix.wants()), deadline).await;
             let tiles = tiles.map_err(|cause| VolumeError::unavailable(what, cause))?;
             for tile in tiles {
                 prefix.supply(&tile).map_err(wrong_tile)?;

@@ -7,9 +7,11 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use store::mirrors::outage::through_outages;
 use store::object::ObjectName;
-use store::{Objects, Replica, StoreError};
+use store::{Replica, StoreError};
 use trust::Reject;
 use trust::chain::Link;
 use trust::error::Class;
@@ -191,7 +193,13 @@ impl HeadRound<'_> {
                 (Some(_), Some(replica)) => {
                     shown.was_asked = true;
                     let (replica, head) = (replica.clone(), shown.head);
-                    asked.push(async move { (at, part(&*replica, volume, head, from).await) });
+                    let asks_until = if self.through_outages {
+                        until
+                    } else {
+                        Instant::now()
+                    };
+                    let part = async move { part(&*replica, volume, head, from, asks_until).await };
+                    asked.push(async move { (at, part.await) });
                 }
                 _ => slot.clone_from(&shown.head.policies),
             }
@@ -248,7 +256,14 @@ impl HeadRound<'_> {
 }
 
 /// The genesis, and the policies from `from` on that a replica shows: those of its head, and its files before them.
-async fn part(replica: &dyn Replica, volume: VolumeId, head: &Head, from: u64) -> Part {
+/// While it does not answer, it is asked again until `asks_until`.
+async fn part(
+    replica: &dyn Replica,
+    volume: VolumeId,
+    head: &Head,
+    from: u64,
+    asks_until: Instant,
+) -> Part {
     let mut part = Part {
         policies: head.policies.iter().take(1).cloned().collect(),
         bytes: 0,
@@ -261,7 +276,14 @@ async fn part(replica: &dyn Replica, volume: VolumeId, head: &Head, from: u64) -
     };
     let begins = head.begins();
     let until = begins.min(from.saturating_add(MAX_PART));
-    let ask = |number| async move { fetch(objects, replica.place(), volume, number).await };
+    let ask = |number| {
+        let name = ObjectName::Policy(number);
+        let once = move || objects.range(name, 0, MAX_SIGNED_BYTES.saturating_add(1));
+        async move {
+            let answer = through_outages(asks_until, once).await;
+            policy_of(answer, replica.place(), volume, number)
+        }
+    };
     let mut answers = stream::iter(from..until).map(ask).buffered(REQUESTS);
     while let Some(answer) = answers.next().await {
         match answer {
@@ -284,18 +306,19 @@ async fn part(replica: &dyn Replica, volume: VolumeId, head: &Head, from: u64) -
     part
 }
 
-/// One policy of a replica, and how many bytes came. Only its number is checked.
-async fn fetch(
-    objects: &dyn Objects,
+/// The policy in a replica's answer, and how many bytes came. Only its number is checked.
+fn policy_of(
+    answer: Result<Option<Bytes>, StoreError>,
     place: &str,
     volume: VolumeId,
     number: u64,
 ) -> Result<(Signed, usize), Fault> {
-    let name = ObjectName::Policy(number);
-    let range = objects.range(name, 0, MAX_SIGNED_BYTES.saturating_add(1));
-    let bytes = match range.await {
+    let bytes = match answer {
         Ok(Some(bytes)) => bytes,
-        Ok(None) => return Err(Fault::Outage(format!("{place} does not have {name}"))),
+        Ok(None) => {
+            let name = ObjectName::Policy(number);
+            return Err(Fault::Outage(format!("{place} does not have {name}")));
+        }
         Err(StoreError::Unsupported { why, .. }) => {
             let what = "a policy's file";
             return Err(Fault::Wrong(Reject::Unsupported { what, why }));

@@ -10,6 +10,11 @@ use trust::statement::VolumeId;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::text;
 
+/// Whoever begins a name with one of these and a colon means an address.
+const SCHEMES: &[&[u8]] = &[
+    b"bulla", b"http", b"https", b"s3", b"ssh", b"sftp", b"rsync",
+];
+
 /// What a path must not look like.
 fn looks_like(path: &Path) -> Option<&'static str> {
     let text = path.as_os_str().as_bytes();
@@ -19,14 +24,20 @@ fn looks_like(path: &Path) -> Option<&'static str> {
         return None;
     }
     let after = text.get(first.len()..).unwrap_or_default();
-    if let Some(scheme) = first
-        .strip_suffix(b":")
-        .filter(|_| after.starts_with(b"//"))
-    {
-        let possible = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
-        if !scheme.is_empty() && scheme.iter().all(possible) {
+    // `scheme://host`, and `host:/path` as of scp(1) and rsync(1).
+    if let Some(place) = first.strip_suffix(b":").filter(|_| !after.is_empty()) {
+        let possible = |b: &u8| {
+            b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.' | b'_' | b'[' | b']' | b':')
+        };
+        if !place.is_empty() && place.iter().all(possible) {
             return Some("an address");
         }
+    }
+    let mut parts = first.splitn(2, |b| *b == b':');
+    if let (Some(scheme), Some(_)) = (parts.next(), parts.next())
+        && SCHEMES.contains(&scheme)
+    {
+        return Some("an address");
     }
     let at = first.iter().position(|b| *b == b'@')?;
     let (before, place) = first.split_at(at);
@@ -94,6 +105,11 @@ mod tests {
             "user@host:/srv/v",
             "user@host:v",
             "any@host:7420",
+            "host:/srv/v",
+            "[2001:db8::1]:/srv/v",
+            "C:/v",
+            "bulla:host",
+            "s3:bucket/v",
             &format!("{volume}@host"),
             &format!("{volume}@/srv/v"),
             &format!("{volume}@bulla://host"),
@@ -111,8 +127,9 @@ mod tests {
             "a@b/c:d",
             "/srv/user@host:v",
             "..",
-            "C:/v",
             "://v",
+            "v:",
+            "2026-11-28T10:00/v",
             "a b://c",
             "x/s3://y",
             "~/v",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Home, Mounted, Ran, Server, noise, skipped, wait_until};
+use crate::support::{Home, Mounted, Ran, Server, at_terminal, noise, skipped, wait_until};
 
 /// What anything takes at most that waits for no mute mirror. With 8 of them it took 22 s before.
 const PROMPT: Duration = Duration::from_secs(12);
@@ -354,4 +354,21 @@ fn outage_ends_at_the_deadline_and_another_volume_is_told_at_once() {
             told.err
         );
     }
+}
+
+#[test]
+fn whoever_sits_at_a_terminal_is_told_at_once_that_the_command_waits() {
+    let home = Home::new();
+    let volume = home.published();
+    let source = format!("{volume}@bulla://127.0.0.1:{}", free_port());
+    let args = ["cat", &source, "a", "--deadline", "1s"];
+    let Some(shown) = at_terminal(&home.command(&args), "") else {
+        return skipped("the line at a terminal", "no script(1)");
+    };
+    assert!(shown.contains("code 30"), "{shown}");
+    let (waits, fails) = (shown.find("waits until its deadline"), shown.find("error:"));
+    assert!(waits.is_some() && waits < fails, "{shown}");
+    let quiet = [&["-q"], &args[..]].concat();
+    let shown = at_terminal(&home.command(&quiet), "").unwrap();
+    assert!(!shown.contains("waits until"), "{shown}");
 }

@@ -18,6 +18,7 @@ mod failures;
 mod fixture;
 mod flush_prefixes;
 mod lifecycle;
+mod limits;
 mod linux_sends;
 mod listing;
 mod looped;

@@ -75,6 +75,12 @@ fn access_control_lists_narrow_the_mode_and_are_not_published() {
         flags,
     )
     .unwrap();
+    // Samba keeps its list so; a list of a kind that is not read.
+    let unknown = place.tree().join("unknown");
+    place.write("unknown", b"content");
+    fs::set_permissions(&unknown, PermissionsExt::from_mode(0o775)).unwrap();
+    // Only root may set it.
+    let is_set = rustix::fs::setxattr(&unknown, "security.NTACL", b"\x04\0\x04", flags).is_ok();
     for with_owner in [false, true] {
         let options = PublishOptions {
             with_owner,
@@ -86,6 +92,7 @@ fn access_control_lists_narrow_the_mode_and_are_not_published() {
             ("masked", 0o604),
             ("denied", 0o600),
             ("plain", 0o664),
+            ("unknown", if is_set { 0o700 } else { 0o775 }),
             ("d", 0o750),
             ("fifo", 0o604),
         ] {
@@ -125,6 +132,26 @@ fn lists_of_archives_narrow_the_mode_in_every_form() {
         (
             "libarchive",
             key("LIBARCHIVE.xattr.system.posix_acl_access", b"AgAAAA"),
+            0o600,
+        ),
+        (
+            "the owner too",
+            record("SCHILY.acl.access=user::r--,group::r--,other::r--"),
+            0o444,
+        ),
+        (
+            "an entry twice",
+            record("SCHILY.acl.access=user::rw-,group::---,group::rwx,other::r--"),
+            0o600,
+        ),
+        (
+            "an attribute of another kind",
+            record("SCHILY.xattr.system.nfs4_acl_xdr=xyz"),
+            0o600,
+        ),
+        (
+            "a key of another program",
+            record("SUN.acl=user::rw-,group::r--"),
             0o600,
         ),
         ("NFSv4", record("SCHILY.acl.ace=owner@:rw::allow"), 0o600),

@@ -40,7 +40,11 @@ async fn readable(place: &Place, made: &Published, path: &[u8]) {
     let found = snapshot.resolve(path, how).await.unwrap();
     assert!(found.is_some(), "{}", path.escape_ascii());
     let target = place.path("out");
-    let options = ExtractOptions::default();
+    // Devices are left out, as is a file that is longer than the file system takes.
+    let options = ExtractOptions {
+        skip_special: true,
+        ..ExtractOptions::default()
+    };
     extract(
         &volume,
         &snapshot,
@@ -249,13 +253,14 @@ async fn members_at_the_limit_are_read_and_those_beyond_are_not_signed() {
     ] {
         let place = Place::new();
         let made = archive(&place, &whole(&[at]));
-        assert!(made.is_ok(), "{why}: {made:?}");
+        let made = made.unwrap_or_else(|error| panic!("{why}: {error:?}"));
         // The simple reader decodes every inode and list.
         let read = place.read();
         let paths = read.inodes.keys().filter(|path| !path.is_empty());
         let paths: Vec<&[u8]> = paths.map(Vec::as_slice).collect();
         assert_eq!(paths.len(), 1, "{why}");
         drop(read.xattrs(std::str::from_utf8(paths[0]).unwrap()));
+        readable(&place, &made, paths[0]).await;
         let place = Place::new();
         refused(&place, archive(&place, &whole(&[beyond])), why, "m");
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Cursor, Read};
 use std::path::Path;
+use std::process::Command;
 
 use publish::PublishOptions;
 use publish::exclude::Exclude;
@@ -10,6 +11,7 @@ use publish::pipeline::Input;
 use publish::publish_error::PublishError;
 
 use crate::place::{Place, key};
+use crate::tar::{file, pax, record};
 
 fn refused(made: Result<publish::progress::Published, PublishError>, at: &str) -> bool {
     matches!(made, Err(PublishError::OwnFile { path, .. }) if path == Path::new(at))
@@ -110,17 +112,65 @@ fn directory_of_the_own_state_is_refused() {
 }
 
 #[test]
+fn copy_of_the_own_state_is_refused() {
+    let place = Place::new();
+    place.write("f", b"content");
+    let state = place.path("state");
+    let options = PublishOptions {
+        state_dir: Some(state.clone()),
+        ..place.options()
+    };
+    place.publish_with(&options);
+    let copy = place.tree().join("copy");
+    let copied = Command::new("cp")
+        .args(["-r"])
+        .arg(&state)
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
+    let refused = || match place.try_publish(&options) {
+        Err(PublishError::OwnFile { path, .. }) => path.ends_with("signing.lock"),
+        _ => false,
+    };
+    assert!(refused());
+    // Of an earlier version: the lock of a state that was used since has the line.
+    for volume in fs::read_dir(state.join("volumes")).unwrap() {
+        fs::write(volume.unwrap().path().join("signing.lock"), b"").unwrap();
+    }
+    fs::remove_dir_all(&copy).unwrap();
+    place.publish_with(&options);
+    let copied = Command::new("cp")
+        .args(["-r"])
+        .arg(&state)
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
+    assert!(refused());
+}
+
+#[test]
 fn key_file_in_an_archive_is_refused_by_its_content() {
     let place = Place::new();
     fs::create_dir_all(place.tree().join("d")).unwrap();
     state::keyfile::write(&place.tree().join("d/k"), &key(), None).unwrap();
     let mut journal = b"bulla-journal-1\n".to_vec();
     journal.resize(3 << 20, 7);
-    for (content, at) in [
-        (fs::read(place.tree().join("d/k")).unwrap(), "d/k"),
-        (journal, "d/journal"),
+    // Its first line lies in two stretches of a sparse file.
+    let records = [
+        record("GNU.sparse.major=1"),
+        record("GNU.sparse.name=d/sparse"),
+        record(&format!("GNU.sparse.realsize={}", journal.len() + 7)),
+    ];
+    let mut stretches = format!("2\n0\n4\n4\n{}\n", journal.len() - 4).into_bytes();
+    stretches.resize(512, 0);
+    stretches.extend_from_slice(&journal);
+    let sparse = [pax(&records.concat()), file("x", &stretches)].concat();
+    let key_file = fs::read(place.tree().join("d/k")).unwrap();
+    for (mut bytes, at) in [
+        (file("d/k", &key_file), "d/k"),
+        (file("d/journal", &journal), "d/journal"),
+        (sparse, "d/sparse"),
     ] {
-        let mut bytes = crate::tar::file(at, &content);
         bytes.resize(bytes.len() + 1024, 0);
         let open = || -> Box<dyn Read> { Box::new(Cursor::new(bytes.clone())) };
         let input = Input::Tar(&open);

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 use crate::StoreError;
 
+/// The target of the event that says that requests wait: people want to know it at once.
+pub const WAITS: &str = "bulla::waits";
 /// The first pause before places are asked again, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// Before a deadline, places are asked for the last time when so much is left of it.
@@ -114,7 +116,11 @@ impl SharedOutage {
             None => {
                 let (mut pauses, cause) = (Pauses::default(), cause());
                 let next = now + pauses.following();
-                tracing::warn!(%cause, "no location answers: what is read waits until its deadline");
+                tracing::warn!(
+                    target: WAITS,
+                    %cause,
+                    "no location answers: what is read waits until its deadline"
+                );
                 *current = Some(Current {
                     since: now,
                     cause,

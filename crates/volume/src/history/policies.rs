@@ -79,10 +79,8 @@ impl History {
         let what = || format!("policy {number}");
         let missing =
             || VolumeError::unavailable(what(), format!("{} does not have it", self.place()));
-        let objects = self.objects().ok_or_else(missing)?;
-        let name = ObjectName::Policy(number);
-        let bytes = objects
-            .range(name, 0, MAX_SIGNED_BYTES.saturating_add(1))
+        let bytes = self
+            .object(ObjectName::Policy(number), MAX_SIGNED_BYTES)
             .await;
         let bytes = bytes.map_err(|e| VolumeError::from_store(what(), &e))?;
         let signed = Signed::from_bytes(&bytes.ok_or_else(missing)?);

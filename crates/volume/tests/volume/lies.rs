@@ -2,14 +2,19 @@
 //! replica masks it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use reader::ReadError;
-use sim::liar::Lie;
+use sim::liar::{Liar, Lie};
+use store::{BlockStore, BoxFuture, MemoryStore, Replica, StoreError};
+use tokio::sync::Notify;
 use trust::error::Class;
+use trust::{Handle, Record};
 use volume::{Volume, VolumeError};
 
-use crate::world::{World, noise, read, read_with, within};
+use crate::world::{World, noise, read, read_with, soon, within};
 
 /// Opens honestly, then lies, then reads something not yet in memory.
 async fn read_under(lie: Lie) -> Result<Vec<u8>, VolumeError> {
@@ -229,4 +234,74 @@ async fn replica_of_a_later_protocol_is_passed_over_and_never_accused() {
     let volumes = world.state.path().join("volumes");
     let kept = volumes.join(world.model.id().to_string());
     assert!(!kept.join("evidence").exists());
+}
+
+/// Once it lies, it answers the next request for blocks when it is let go, and none after it.
+struct LastWords {
+    liar: Arc<Liar<MemoryStore>>,
+    lies: AtomicBool,
+    asked: AtomicUsize,
+    go: Notify,
+}
+
+impl BlockStore for LastWords {
+    fn place(&self) -> &str {
+        "last words"
+    }
+
+    fn get_many<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        Box::pin(async move {
+            if !self.lies.load(Ordering::Relaxed) {
+                return self.liar.get_many(want, around).await;
+            }
+            if self.asked.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Err(StoreError::Unavailable {
+                    place: "last words".to_owned(),
+                    cause: "gone".to_owned(),
+                });
+            }
+            self.go.notified().await;
+            self.liar.get_many(want, around).await
+        })
+    }
+}
+
+impl Replica for LastWords {
+    fn head(&self) -> BoxFuture<'_, Result<Bytes, StoreError>> {
+        self.liar.head()
+    }
+}
+
+#[tokio::test]
+async fn reader_who_waits_for_the_fetch_of_another_hears_that_the_block_was_wrong() {
+    let world = World::new();
+    let lying = Arc::new(LastWords {
+        liar: world.liar(Lie::None),
+        lies: AtomicBool::new(false),
+        asked: AtomicUsize::new(0),
+        go: Notify::new(),
+    });
+    let volume = world.open(vec![lying.clone()]).await.unwrap();
+    let small = volume.snapshot().resolve(b"small", soon()).await.unwrap();
+    let small = small.unwrap();
+    lying.liar.tell(Lie::FlipBit(3));
+    lying.lies.store(true, Ordering::Relaxed);
+    let snapshot = volume.snapshot();
+    let how = within(Duration::from_secs(1));
+    let read = || async { snapshot.read(&small, 0, 1000, how).await };
+    let let_go = async {
+        while lying.asked.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        lying.go.notify_one();
+    };
+    let (first, second, ()) = tokio::join!(read(), read(), let_go);
+    for (who, read) in [("who asks", first), ("who waits", second)] {
+        let error = read.expect_err(who);
+        assert_eq!(error.class(), Some(Class::Integrity), "{who}: {error}");
+    }
 }

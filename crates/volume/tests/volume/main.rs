@@ -19,6 +19,7 @@ mod lies;
 mod locked;
 mod mirrors;
 mod offline;
+mod outages;
 mod past;
 mod policies;
 mod profiles;

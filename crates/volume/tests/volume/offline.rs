@@ -55,13 +55,22 @@ async fn open(
     replicas: Vec<Arc<dyn Replica>>,
     cache: &Path,
 ) -> Result<Arc<Volume>, VolumeError> {
+    open_within(world, replicas, cache, Duration::from_secs(2)).await
+}
+
+async fn open_within(
+    world: &World,
+    replicas: Vec<Arc<dyn Replica>>,
+    cache: &Path,
+    deadline: Duration,
+) -> Result<Arc<Volume>, VolumeError> {
     let limits = CacheLimits {
         quota_bytes: 64 << 20,
         keep_free_bytes: 0,
     };
     let options = VolumeOptions {
         disk_cache: Some(DiskCache::open(cache, limits).unwrap()),
-        deadline: Duration::from_secs(2),
+        deadline,
         ..world.options()
     };
     Volume::open(world.model.id(), replicas, options).await
@@ -75,7 +84,10 @@ async fn fill(world: &World, replica: Arc<dyn Replica>, cache: &Path, name: &str
 }
 
 async fn refused(world: &World, replica: Arc<dyn Replica>, cache: &Path) -> Option<Class> {
-    open(world, vec![replica], cache).await.unwrap_err().class()
+    // An opening that is refused waits for the end of the outage first.
+    let deadline = Duration::from_millis(400);
+    let opened = open_within(world, vec![replica], cache, deadline).await;
+    opened.unwrap_err().class()
 }
 
 fn state(world: &World, name: &str) -> PathBuf {

@@ -210,7 +210,7 @@ async fn dishonest_answers_are_refused() {
 }
 
 #[tokio::test]
-async fn another_service_at_the_port_is_unavailable() {
+async fn another_service_at_the_port_is_unusable() {
     for hello in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-x\r\n"] {
         let (store, _) = server(move |mut stream| async move {
             stream.write_all(hello).await.unwrap();
@@ -218,8 +218,8 @@ async fn another_service_at_the_port_is_unavailable() {
         })
         .await;
         match get(&store, 0).await {
-            // A mistyped port is not reported as an attack.
-            Err(StoreError::Unavailable { cause, .. }) => {
+            // A mistyped port is not reported as an attack, and not asked again.
+            Err(StoreError::Unusable { cause, .. }) => {
                 assert!(cause.contains("does not speak bulla"), "{cause}");
             }
             answer => panic!("{hello:?}: {answer:?}"),
