@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::try_join_all;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use trust::key::{PublicKey, SecretKey};
@@ -260,16 +261,17 @@ impl Link {
     /// # Errors
     /// [`LinkError`].
     pub async fn bodies(&self, positions: &[u64]) -> Result<Vec<(u64, Bytes)>, LinkError> {
-        let mut bodies = Vec::new();
-        for some in positions.chunks(MAX_BODIES_AT_ONCE) {
+        // They share a round trip.
+        let asked = positions.chunks(MAX_BODIES_AT_ONCE).map(async |some| {
             let expect = Expect::Bodies(some.to_vec());
             let held = some.len().saturating_mul(collect::BODY_BYTES);
             let request = Request::Bodies(some.to_vec());
-            if let Answer::Bodies(mut more) = self.call(expect, held, &request).await? {
-                bodies.append(&mut more);
+            match self.call(expect, held, &request).await? {
+                Answer::Bodies(bodies) => Ok(bodies),
+                _ => Ok::<_, LinkError>(Vec::new()),
             }
-        }
-        Ok(bodies)
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }
 
     /// STORE: the blocks are durable at the server when this returns.
@@ -305,17 +307,18 @@ impl Link {
     /// # Errors
     /// [`LinkError`].
     pub async fn retrieve(&self, handles: &[Handle]) -> Result<Vec<Record>, LinkError> {
-        let mut records = Vec::new();
-        for some in handles.chunks(MAX_BLOCKS_AT_ONCE) {
+        // They share a round trip.
+        let asked = handles.chunks(MAX_BLOCKS_AT_ONCE).map(async |some| {
             let expect = Expect::Records(some.to_vec());
             let held = some.len().saturating_mul(MAX_RECORD_BYTES);
             let put = |id, out: &mut BytesMut| request::put_handles(kind::RETRIEVE, id, some, out);
             let answer = self.call_with(expect, held, Duration::ZERO, put);
-            if let Answer::Records(mut more) = answer.await? {
-                records.append(&mut more);
+            match answer.await? {
+                Answer::Records(records) => Ok(records),
+                _ => Ok::<_, LinkError>(Vec::new()),
             }
-        }
-        Ok(records)
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }
 
     /// CSTORE: for each block whether the server has it, durably. Those that it has stay.
@@ -468,8 +471,9 @@ impl Link {
 const TAKE_PAUSE: Duration = Duration::from_millis(100);
 /// Bodies in one request.
 const MAX_BODIES_AT_ONCE: usize = 64;
-/// Blocks in one request.
-const MAX_BLOCKS_AT_ONCE: usize = 16;
+/// Blocks in one request. A server reads few requests of one connection at a time, so a request should have many short
+/// blocks; each part of its answer gives it more time on a slow connection.
+const MAX_BLOCKS_AT_ONCE: usize = 128;
 
 /// How many of these records go into one STORE.
 fn fitting(records: &[Record]) -> usize {
