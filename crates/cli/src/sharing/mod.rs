@@ -12,8 +12,8 @@
 //! | `members` | users, groups and devices by the names that people use |
 //! | `past` | a volume as it was, and its log |
 //! | `places` | paths |
-//! | `source`, `upload` | content of files on its way into a volume |
-//! | `walk` | what is below a directory |
+//! | `source`, `upload`, `gathering` | content of files on its way into a volume |
+//! | `walk`, `listings` | what is below a directory |
 
 use std::path::Path;
 
@@ -26,6 +26,8 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 
 pub mod archive;
+pub mod gathering;
+mod listings;
 pub mod members;
 pub mod past;
 pub mod places;

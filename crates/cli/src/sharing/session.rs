@@ -337,9 +337,10 @@ impl Shared {
         directory: FileId,
         about: &Place,
         after: Option<Name>,
+        inodes: bool,
     ) -> Outcome<Page> {
         let directory = Which::File(directory);
-        self.page(directory, about, after, false).await
+        self.page(directory, about, after, inodes).await
     }
 
     async fn page(

@@ -1,14 +1,18 @@
-//! A server of a shared volume and two devices on a network that is slow, loses packets and is cut: each host is a
-//! network namespace, and each process the real binary.
+//! Shared volumes far away, with the real binary: a server and two devices on a network that is slow, loses packets and
+//! is cut, where each host is a network namespace; and how many round trips commands take.
 
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Stdio;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use sim::network::{Host, Network};
 
 use crate::network::hosts;
-use crate::shared_lab::{founded_at, joined};
-use crate::support::{Home, Ran};
+use crate::shared_lab::{Orderer, found, founded_at, joined};
+use crate::support::{Home, Ran, noise};
 
 const ONE_WAY: Duration = Duration::from_millis(25);
 const LOST_IN_1000: u64 = 20;
@@ -117,4 +121,123 @@ fn devices_far_away_lose_nothing_while_packets_are_lost_and_hosts_are_cut_off() 
     drop(orderer);
     let (carried, lost) = network.packets();
     assert!(lost > 5, "the network was too good: {lost} of {carried}");
+}
+
+/// A long way to a server, that counts round trips. One has begun when the client sends something after it was answered,
+/// and as long as the way lasts there is no other: so a slow machine has no more of them than it sends messages.
+struct LongWay {
+    port: u16,
+    trips: Arc<Mutex<Trips>>,
+}
+
+struct Trips {
+    count: u32,
+    began: Instant,
+    is_answered: bool,
+}
+
+impl LongWay {
+    fn to(port: u16) -> LongWay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let trips = Arc::new(Mutex::new(Trips {
+            count: 0,
+            began: Instant::now(),
+            is_answered: true,
+        }));
+        let way = LongWay {
+            port: listener.local_addr().unwrap().port(),
+            trips: Arc::clone(&trips),
+        };
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else {
+                    continue;
+                };
+                let (up, down) = (Arc::clone(&trips), Arc::clone(&trips));
+                let sent = move || {
+                    let mut trips = up.lock().unwrap();
+                    if trips.is_answered && trips.began.elapsed() >= 2 * ONE_WAY {
+                        trips.count += 1;
+                        trips.began = Instant::now();
+                        trips.is_answered = false;
+                    }
+                };
+                let answered = move || down.lock().unwrap().is_answered = true;
+                carry(&client, &server, sent, || ());
+                carry(&server, &client, || (), answered);
+            }
+        });
+        way
+    }
+
+    /// Runs a command, and gives how many round trips it takes.
+    fn trips(&self, home: &Home, args: &[&str]) -> (Ran, u32) {
+        let before = self.trips.lock().unwrap().count;
+        let ran = home.run(args);
+        let trips = self.trips.lock().unwrap().count - before;
+        (ran, trips)
+    }
+}
+
+/// Carries bytes from one end of the way to the other, until the connection ends.
+fn carry(
+    from: &TcpStream,
+    to: &TcpStream,
+    sent: impl Fn() + Send + 'static,
+    arrived: impl Fn() + Send + 'static,
+) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    to.set_nodelay(true).unwrap();
+    let (put, take) = mpsc::channel::<(Instant, Vec<u8>)>();
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            sent();
+            let due = Instant::now() + ONE_WAY;
+            if put.send((due, buffer[..len].to_vec())).is_err() {
+                break;
+            }
+        }
+    });
+    std::thread::spawn(move || {
+        for (due, bytes) in take {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+            arrived();
+        }
+        // It may be closed.
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}
+
+#[test]
+fn tree_of_1000_files_takes_few_round_trips() {
+    let (mut orderer, key) = Orderer::new("127.0.0.1");
+    let way = LongWay::to(orderer.port);
+    orderer.seen_at = Some(format!("127.0.0.1:{}", way.port));
+    let ada = found(&mut orderer, &key, &[], &[]);
+    let path = |n: usize| format!("tree/d{:02}/f{n:04}", n % 20);
+    for n in 0..1000 {
+        let path = ada.path(&path(n));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, noise(n as u64, 2000)).unwrap();
+    }
+    for (name, args) in [
+        ("put", &["put", "-r", "tree", "notes"][..]),
+        ("put again", &["put", "-r", "tree", "notes"]),
+        ("ls", &["ls", "-R", "notes"]),
+        ("verify", &["verify", "notes"]),
+        ("extract", &["extract", "notes", "copy"]),
+    ] {
+        let (ran, trips) = way.trips(&ada, args);
+        eprintln!("{name}: {trips} round trips");
+        ran.ends(0);
+        assert!(trips <= 30, "{name}: {trips} round trips");
+    }
+    for n in 0..1000 {
+        let copy = fs::read(ada.path("copy").join(path(n))).unwrap();
+        assert!(copy == noise(n as u64, 2000), "{}", path(n));
+    }
 }

@@ -1,7 +1,7 @@
 //! Trees in shared volumes: hard links, times, and changes that are refused before the first of them is made.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -91,6 +91,61 @@ fn files_that_are_named_are_linked_as_those_of_a_tree() {
     assert_eq!(shown.field("links"), 2);
     ada.run(&["rm", "notes", "one"]).ends(0);
     assert_eq!(ada.run(&["cat", "notes", "two"]).ends(0).out, "text");
+}
+
+#[test]
+fn put_of_a_tree_leaves_alone_what_is_the_same() {
+    let (_orderer, ada) = founded(&[]);
+    let tree = ada.path("tree");
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    let names = ["long", "sub/short", "sub/other"];
+    for (name, bytes) in names.iter().zip([100_000, 20, 3000]) {
+        fs::write(tree.join(name), noise(4, bytes)).unwrap();
+        touch(&tree.join(name), 1_000_000_000);
+    }
+    symlink("long", tree.join("link")).unwrap();
+    let log = || ada.run(&["log", "notes"]).ends(0).out;
+    let put = || {
+        let ran = ada.run(&["--json", "put", "-r", "tree", "notes"]).ends(0);
+        assert_eq!(ran.field("files"), 3);
+        assert_eq!(ran.field("bytes"), 103_020);
+        log()
+    };
+    let before = put();
+    assert_eq!(put(), before, "nothing has changed");
+    // Content that has the same length and time is put; and so is a file of which only the mode or the time is another.
+    let changes: [(&str, &dyn Fn(&Path)); 4] = [
+        ("content", &|path| {
+            fs::write(path, noise(5, 100_000)).unwrap();
+            touch(path, 1_000_000_000);
+        }),
+        ("time", &|path| touch(path, 1_000_000_001)),
+        ("mode", &|path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        }),
+        ("link", &|_| {
+            fs::remove_file(tree.join("link")).unwrap();
+            symlink("sub", tree.join("link")).unwrap();
+        }),
+    ];
+    let mut last = before;
+    for (at, (what, change)) in changes.iter().enumerate() {
+        change(&tree.join("long"));
+        let now = put();
+        assert_ne!(now, last, "{what}");
+        last = now;
+        let copy = format!("copy{at}");
+        ada.run(&["extract", "notes", &copy]).ends(0);
+        let copy = ada.path(&copy).join("tree");
+        let read = |top: &Path| fs::read(top.join("long")).unwrap();
+        assert!(read(&copy) == read(&tree), "{what}");
+        let shown = |top: &Path| {
+            let mode = fs::metadata(top.join("long")).unwrap();
+            let link = fs::read_link(top.join("link")).unwrap();
+            (mode.mode(), mode.mtime(), link)
+        };
+        assert_eq!(shown(&copy), shown(&tree), "{what}");
+    }
 }
 
 #[test]

@@ -12,6 +12,9 @@ use super::connection::{Line, Lost, Trouble};
 use super::core::{Lacks, read_body};
 use crate::files::Shelf;
 
+/// What a block of a tree is expected to take, bytes.
+const SHORT_BYTES: u64 = 16 << 10;
+
 /// Something that is being fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
@@ -100,7 +103,9 @@ async fn fetch_blocks(
         return Ok(());
     }
     let handles: Vec<Handle> = wanted.iter().map(Wanted::handle).collect();
-    let records = line.store().get_many(&handles, 0).await;
+    // Nodes and inodes are mostly short.
+    let most_bytes = handles.len() as u64 * SHORT_BYTES;
+    let records = line.store().get_within(&handles, 0, most_bytes).await;
     let records = records.map_err(|e| Lost::new(Trouble::Refused, e.to_string()))?;
     let records: HashMap<Handle, Record> = records
         .into_iter()

@@ -71,6 +71,18 @@ impl BlockStore for ServerBlocks {
             move |line: Arc<dyn Stores>| async move { line.store().get_many(want, around).await };
         Box::pin(over(&self.lines, &self.name, get, drop))
     }
+
+    fn get_within<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+        most_bytes: u64,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        let get = move |line: Arc<dyn Stores>| async move {
+            line.store().get_within(want, around, most_bytes).await
+        };
+        Box::pin(over(&self.lines, &self.name, get, drop))
+    }
 }
 
 impl Replica for ServerBlocks {

@@ -16,6 +16,7 @@ use std::path::Path;
 
 use ::share::files::{File, Place};
 use ::share::home::Home;
+use reader::Tree;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde_json::{Map, json};
@@ -78,6 +79,7 @@ impl Target {
 
 struct Extracting<'a> {
     shared: &'a Shared,
+    contents: Tree,
     output: &'a mut Output,
     bar: Progress,
     open: Vec<Open>,
@@ -99,6 +101,7 @@ pub fn run(args: &Extract, home: Home, config: &Config, output: &mut Output) -> 
         let mut target = Target::of(&args.dir).map_err(|e| failed(&args.dir, &e))?;
         let mut extracting = Extracting {
             shared,
+            contents: shared.contents(),
             bar: bar.clone(),
             output,
             open: Vec::new(),
@@ -165,7 +168,8 @@ impl Extracting<'_> {
         }
         self.directories += 1;
         let above = top.path.len();
-        let mut walk = Walk::of(self.shared, top, true);
+        let (mut walk, contents) = Walk::with_contents(self.shared, top, &file.inode);
+        self.contents = contents;
         while let Some((place, file)) = walk.next().await? {
             let names = names_of(&place).split_off(above);
             self.leave(names.len(), target)?;
@@ -262,7 +266,7 @@ impl Extracting<'_> {
     /// Writes a file. Holes are left out: a member can make one longer than any disk.
     async fn content(&mut self, to: OwnedFd, path: &Path, inode: &Inode) -> Outcome<()> {
         let to = fs::File::from(to);
-        let tree = self.shared.contents();
+        let tree = self.contents.clone();
         let len = inode.content.size();
         let mut at = 0;
         while at < len {
@@ -289,8 +293,8 @@ impl Extracting<'_> {
 
     /// Sets extended attributes. Those of other names than `user.*` give rights, and no command puts them.
     async fn xattrs(&mut self, file: &OwnedFd, path: &Path, inode: &Inode) -> Outcome<()> {
-        let tree = self.shared.contents();
-        let xattrs = tree.xattrs(inode, self.shared.how()).await?;
+        let how = self.shared.how();
+        let xattrs = self.contents.xattrs(inode, how).await?;
         if xattrs.is_empty() {
             return Ok(());
         }

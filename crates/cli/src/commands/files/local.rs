@@ -102,6 +102,11 @@ impl Entry {
         Ok(kind(&self.stat()?) == FileType::Directory)
     }
 
+    /// Its length, bytes.
+    pub fn len(&self) -> io::Result<u64> {
+        Ok(self.stat()?.stx_size)
+    }
+
     /// Looks what it leads to, and opens it if it is a regular file.
     ///
     /// # Errors

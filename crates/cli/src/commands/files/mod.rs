@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `put` | `put`: files of this machine into the volume |
 //! | `local` | files of this machine, below a directory that the user names |
+//! | `descent` | in which order `put` takes them, and how many at a time |
 //! | `words` | FILE... VOLUME [PATH] |
 //! | `names` | `mkdir`, `mv` |
 //! | `remove` | `rm` |
@@ -11,6 +12,7 @@
 //! | `acts`, `ways` | what an op of the log does, in words; the paths of its files |
 
 mod acts;
+mod descent;
 pub mod diff;
 pub mod extract;
 mod local;

@@ -4,6 +4,10 @@
 //!
 //! Directories of the volume that files go into are known by their numbers, and not by their paths. A member that makes
 //! the name of one a symbolic link meanwhile does not lead the command elsewhere.
+//!
+//! Many files go at a time, so that they share entries of the log, requests and round trips ([`super::descent`],
+//! [`crate::sharing::gathering`]). A file of a directory is first compared with the one that is there: what is the same
+//! stays, and nothing is stored.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -13,21 +17,25 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ::share::files::{Call, Over, Place, Which};
+use ::share::client::Sink;
+use ::share::files::{Call, File as FileThere, Over, Place, Which};
 use ::share::home::Home;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use publish::access::Access;
 use publish::attributes::XattrReader;
 use publish::publish_error::PublishError;
 use serde_json::{Map, json};
 use state::own_files;
+use store::BlockSink;
 use trust::inode::{
     Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Xattrs,
     encode_xattrs,
 };
 use trust::shared::principal::{FileId, Name};
 
-use super::local::{Attributes, Directory, Entry, Found, Linked};
+use super::descent::{Descent, Filling, Next, Old, Pending, There, ToPut, valid};
+use super::local::{Attributes, Entry, Found, Linked};
 use super::names::{directory, ensure};
 use super::words::Words;
 use crate::args::Put;
@@ -36,19 +44,21 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
+use crate::sharing::gathering::Gathering;
 use crate::sharing::places::Address;
 use crate::sharing::session::{Shared, defect, now};
 use crate::sharing::source::{Begun, Source, Sparse, Stream};
-use crate::{sharing, text};
+use crate::sharing::upload::{Nowhere, Upload};
+use crate::text;
 
-/// Files of a directory tree that are put at a time. Each takes some MiB of memory.
-const AT_ONCE: usize = 16;
+/// A page of a directory is worth asking for if so many of its names may be wanted.
+const NAMES_IN_PAGE: usize = 64;
+/// Links that are made at a time.
+const LINKS: usize = 64;
 /// Stands for the standard input.
 const STDIN: &str = "-";
 /// Permissions of a file that comes from there.
 const STDIN_MODE: u16 = 0o644;
-/// Limit of the depth of nested directories.
-const MAX_DEPTH: usize = 2048;
 
 /// Puts the files.
 pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
@@ -60,6 +70,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
         shared: &shared,
         is_recursive: args.recursive,
         publish_keys: args.publish_keys,
+        sink: Gathering::of(shared.sink()),
         bar: Progress::start(output, "putting"),
         output: RefCell::new(output),
         totals: RefCell::default(),
@@ -109,6 +120,7 @@ struct Putting<'a, 'o> {
     is_recursive: bool,
     /// Whether files of bulla's own are put too.
     publish_keys: bool,
+    sink: Gathering<Sink>,
     bar: Progress,
     output: RefCell<&'o mut Output>,
     totals: RefCell<Totals>,
@@ -123,7 +135,8 @@ struct Link {
     to: Address,
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+/// The failure for a file of this machine that cannot be read.
+pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     let shown = text::printable(path.as_os_str().as_bytes());
     let mut failure = Failure::io(format!("cannot read {shown}"), error);
     if !matches!(failure.kind, Kind::NoFile) {
@@ -132,18 +145,24 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     failure
 }
 
-/// A directory of this machine that is to be put.
-struct Pending {
-    /// Its names below the directory that the user has named.
-    names: Vec<OsString>,
-    to: Address,
+/// What came of a step.
+enum Became {
+    /// A directory is there.
+    Filling(Filling),
+    /// A file is put that took so much memory, or it gets its name when its other name is there.
+    Put(u64, Option<Link>),
+}
+
+/// Whether a file of the volume is what a file would become that is put there.
+fn is_same(there: &FileThere, to: &Address, inode: &Inode) -> bool {
+    there.id.principal == to.name.start.principal && *there.inode == *inode
 }
 
 impl Putting<'_, '_> {
     /// Puts each file into the directory at `place`, or one file at `place` itself.
     async fn all(&self, files: &[PathBuf], place: Address, needs_directory: bool) -> Outcome<()> {
         let there = self.shared.look(&place.name, true).await?;
-        let is_directory = |file: &::share::files::File| file.inode.kind() == FileKind::Directory;
+        let is_directory = |file: &FileThere| file.inode.kind() == FileKind::Directory;
         let into = there.filter(is_directory).map(|file| file.id);
         if into.is_none() && (needs_directory || files.len() > 1) {
             let error = format!("there is no directory {} in the volume", place.shown());
@@ -154,16 +173,19 @@ impl Putting<'_, '_> {
         if files.iter().any(from_stdin) {
             return self.stdin(files.len(), place, into.is_some()).await;
         }
-        let mut links = Vec::new();
+        let mut left = Descent::default();
         // What cannot be put is refused before the first change.
-        for (path, is_directory, to) in self.destinations(files, &place, into)? {
+        for (path, is_directory, to) in self.destinations(files, &place, into)?.into_iter().rev() {
             match is_directory {
-                true => self.tree(path, to, &mut links).await?,
-                false => links.extend(self.one(Entry::named(path), to).await?),
+                true => left.directory(path, to),
+                false => left.file(path, to)?,
             }
         }
-        for link in links {
-            self.link(link).await?;
+        let links = self.everything(left).await?;
+        let links = stream::iter(links).map(|link| self.link(link));
+        let mut linked = links.buffer_unordered(LINKS);
+        while let Some(linked) = linked.next().await {
+            linked?;
         }
         Ok(())
     }
@@ -212,44 +234,38 @@ impl Putting<'_, '_> {
         }
         let stdin = Path::new("stdin");
         let from = Stream(std::io::stdin().lock());
-        let content = Content::Regular(self.content(stdin, from).await?);
+        let content = self.content(stdin, from, &self.sink).await?;
+        self.totals.borrow_mut().files += 1;
+        let content = Content::Regular(content);
         let inode = Inode::new(STDIN_MODE, now(), content);
         self.shared.create(&to, inode, None, true).await.map(drop)
     }
 
-    /// Puts a directory with all that is in it.
-    async fn tree(&self, path: &Path, to: Address, links: &mut Vec<Link>) -> Outcome<()> {
-        let top = Directory::named(path).map_err(|e| unreadable(path, &e))?;
-        let mut under_way = FuturesUnordered::new();
-        let names = Vec::new();
-        let mut pending = vec![Pending { names, to }];
-        while let Some(Pending { names, to }) = pending.pop() {
-            let path = names.iter().fold(path.to_owned(), |at, name| at.join(name));
-            if to.path.path.len() > MAX_DEPTH {
-                let error = format!("{} is nested too deeply", path.display());
-                return Err(Failure::new(Kind::Misfit, error));
+    /// Puts what is left, many files at a time. Gives the names that files get when they are there.
+    async fn everything(&self, mut left: Descent) -> Outcome<Vec<Link>> {
+        let mut links = Vec::new();
+        let mut under_way = FuturesUnordered::<LocalBoxFuture<'_, Outcome<Became>>>::new();
+        loop {
+            while let Some(next) = left.next()? {
+                under_way.push(match next {
+                    Next::Directory(pending) => Box::pin(self.directory(pending)),
+                    Next::File(file) => Box::pin(self.file(file)),
+                });
             }
-            let opened = top.below(&names).map_err(|e| unreadable(&path, &e))?;
-            let into = self.directory(&opened, &to).await?;
-            for name in opened.names().map_err(|e| unreadable(&path, &e))? {
-                let entry = opened.entry(&name);
-                let to = to.inside(into, &valid(name.as_bytes(), entry.path())?);
-                let is_directory = entry.is_directory();
-                if is_directory.map_err(|e| unreadable(entry.path(), &e))? {
-                    let names = [names.as_slice(), &[name]].concat();
-                    pending.push(Pending { names, to });
-                    continue;
+            match under_way.next().await.transpose()? {
+                None => return Ok(links),
+                Some(Became::Filling(filling)) => left.filled(filling),
+                Some(Became::Put(bytes, link)) => {
+                    left.put(bytes);
+                    links.extend(link);
                 }
-                if under_way.len() >= AT_ONCE {
-                    links.extend(under_way.next().await.unwrap_or(Ok(None))?);
-                }
-                under_way.push(self.one(entry, to));
             }
         }
-        while let Some(done) = under_way.next().await {
-            links.extend(done?);
-        }
-        Ok(())
+    }
+
+    async fn file(&self, file: ToPut) -> Outcome<Became> {
+        let bytes = file.bytes;
+        Ok(Became::Put(bytes, self.one(file).await?))
     }
 
     /// Gives a file that was put another name.
@@ -284,20 +300,60 @@ impl Putting<'_, '_> {
     }
 
     /// The directory of the volume for a directory of this machine. A link that a member left in its place is refused.
-    async fn directory(&self, from: &Directory, to: &Address) -> Outcome<FileId> {
-        let there = self.shared.look(&to.name, false).await?;
+    async fn directory(&self, pending: Pending) -> Outcome<Became> {
+        let (from, to) = (pending.open()?, pending.to.clone());
+        let there = self.old(&pending.old, &to).await?;
         let (xattrs, access) = self.xattrs(from.path(), from.fd()).await?;
         let mut inode = directory(access.narrow(from.attributes.mode));
         inode.mtime = from.attributes.mtime;
         inode.xattrs = xattrs;
-        let (id, _) = ensure(self.shared, to, there, inode, None).await?;
+        let (id, is_new) = ensure(self.shared, &to, there, inode, None).await?;
         self.totals.borrow_mut().directories += 1;
-        Ok(id)
+        let names = from.names();
+        let names = names.map_err(|e| unreadable(from.path(), &e))?;
+        let there = match is_new {
+            true => There::nothing(),
+            false => self.there(id, &to, &names).await?,
+        };
+        let filling = pending.filling(from, names, (id, there));
+        Ok(Became::Filling(filling))
+    }
+
+    /// What a name of the volume leads to.
+    async fn old(&self, old: &Old, at: &Address) -> Outcome<Option<FileThere>> {
+        match old {
+            Old::Known(file) => Ok(file.clone()),
+            Old::Unknown => self.shared.look(&at.name, false).await,
+        }
+    }
+
+    /// Looks what is under these names in a directory of the volume. Of a directory that has many more names only the
+    /// first ones are looked at.
+    async fn there(&self, id: FileId, at: &Address, names: &[OsString]) -> Outcome<There> {
+        let wanted: HashSet<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+        let mut there = There::default();
+        for _ in 0..=names.len() / NAMES_IN_PAGE {
+            let after = there.until.clone();
+            let page = self.shared.names_in(id, &at.path, after, true).await?;
+            there.is_whole = !page.more;
+            there.until = page.names.last().map(|listed| listed.name.clone());
+            for listed in page.names {
+                if wanted.contains(listed.name.as_bytes()) {
+                    there.files.insert(listed.name, listed.file);
+                }
+            }
+            if there.is_whole {
+                break;
+            }
+        }
+        Ok(there)
     }
 
     /// Puts a file that is no directory. If it is another name of a file that this command puts already, the link is
     /// made when that file is there.
-    async fn one(&self, entry: Entry, to: Address) -> Outcome<Option<Link>> {
+    async fn one(&self, file: ToPut) -> Outcome<Option<Link>> {
+        let (entry, to) = (file.entry, file.to);
+        let there = self.old(&file.old, &to).await?;
         let path = entry.path();
         let found = entry.find().map_err(|e| unreadable(path, &e))?;
         let linked = match &found {
@@ -312,21 +368,24 @@ impl Putting<'_, '_> {
             }
             known.insert(file, None);
         }
-        let (content, xattrs, attributes) = match found {
+        let id = match found {
             Found::File(opened, attributes) => {
-                let (xattrs, access) = self.xattrs(path, &opened).await?;
-                let mode = access.narrow(attributes.mode);
-                let attributes = Attributes { mode, ..attributes };
-                let from = Sparse::of(File::from(opened));
-                let content = self.content(path, from).await?;
-                (Content::Regular(content), xattrs, attributes)
+                let id = self.regular(path, opened, attributes, (&to, there)).await?;
+                self.totals.borrow_mut().files += 1;
+                id
             }
             Found::Symlink(target, _) if target.len() > MAX_TARGET_BYTES => {
                 return self.skip(path, "its target is too long");
             }
             Found::Symlink(target, attributes) => {
+                let content = Content::Symlink(target.into());
+                let inode = Inode::new(attributes.mode, attributes.mtime, content);
+                let id = match there.filter(|there| is_same(there, &to, &inode)) {
+                    Some(there) => there.id,
+                    None => self.shared.create(&to, inode, None, true).await?,
+                };
                 self.totals.borrow_mut().other += 1;
-                (Content::Symlink(target.into()), Xattrs::None, attributes)
+                id
             }
             Found::Directory => {
                 return self.skip(path, "it has become a directory meanwhile");
@@ -335,13 +394,46 @@ impl Putting<'_, '_> {
                 return self.skip(path, "neither a file, nor a directory, nor a symbolic link");
             }
         };
-        let mut inode = Inode::new(attributes.mode, attributes.mtime, content);
-        inode.xattrs = xattrs;
-        let id = self.shared.create(&to, inode, None, true).await?;
         if let Some(file) = linked {
             self.linked.borrow_mut().insert(file, Some(id));
         }
         Ok(None)
+    }
+
+    /// Puts a regular file, unless it is there already. Gives the file of the volume.
+    async fn regular(
+        &self,
+        path: &Path,
+        opened: OwnedFd,
+        attributes: Attributes,
+        (to, there): (&Address, Option<FileThere>),
+    ) -> Outcome<FileId> {
+        let (xattrs, access) = self.xattrs(path, &opened).await?;
+        let from = File::from(opened);
+        let mode = access.narrow(attributes.mode);
+        let with = |content: Content| {
+            let mut inode = Inode::new(mode, attributes.mtime, content);
+            inode.xattrs = xattrs.clone();
+            inode
+        };
+        if let Some(there) = there {
+            let metadata = from.metadata().map_err(|e| unreadable(path, &e))?;
+            let old = with(there.inode.content.clone());
+            // Only then it is worth while to read the file before it is put.
+            if old.size == metadata.len() && is_same(&there, to, &old) {
+                let again = from.try_clone().map_err(|e| unreadable(path, &e))?;
+                let content = self.content(path, Sparse::of(again), &Nowhere).await?;
+                let inode = with(Content::Regular(content));
+                if is_same(&there, to, &inode) {
+                    return Ok(there.id);
+                }
+                let mut totals = self.totals.borrow_mut();
+                totals.bytes = totals.bytes.saturating_sub(inode.size);
+            }
+        }
+        let content = self.content(path, Sparse::of(from), &self.sink).await?;
+        let inode = with(Content::Regular(content));
+        self.shared.create(to, inode, None, true).await
     }
 
     /// The extended attributes of a file; a long list is stored.
@@ -358,9 +450,8 @@ impl Putting<'_, '_> {
         if encoded.len() <= MAX_INLINE_XATTR_BYTES {
             return Ok((Xattrs::Inline(list), access));
         }
-        let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
-        let mut upload = sharing::upload::Upload::new(hasher, &sink);
+        let mut upload = Upload::new(hasher, &self.sink);
         let stored = upload.content(Stream(&*encoded), |e| unreadable(path, e), |_| {});
         match stored.await? {
             FileContent::Array(root) => Ok((Xattrs::Stored(root), access)),
@@ -369,26 +460,28 @@ impl Putting<'_, '_> {
         }
     }
 
-    /// Stores the content of a file.
-    async fn content(&self, path: &Path, file: impl Source) -> Outcome<FileContent> {
+    /// Cuts the content of a file into blocks, and puts them into a sink.
+    async fn content(
+        &self,
+        path: &Path,
+        file: impl Source,
+        sink: &dyn BlockSink,
+    ) -> Outcome<FileContent> {
         let file = Begun::of(file).map_err(|e| unreadable(path, &e))?;
         if let Some(what) = own_files::what(file.start()).filter(|_| !self.publish_keys) {
             let path = path.to_owned();
             return Err(PublishError::OwnFile { path, what }.into());
         }
         let mut known = 0;
-        let sink = self.shared.sink();
         let hasher = self.shared.client().hasher();
-        let mut upload = sharing::upload::Upload::new(hasher, &sink);
+        let mut upload = Upload::new(hasher, sink);
         let told = |bytes: u64| {
             let mut totals = self.totals.borrow_mut();
             totals.bytes = totals.bytes.saturating_add(bytes - known);
             known = bytes;
             self.bar.at(totals.bytes, totals.files);
         };
-        let content = upload.content(file, |e| unreadable(path, e), told).await?;
-        self.totals.borrow_mut().files += 1;
-        Ok(content)
+        upload.content(file, |e| unreadable(path, e), told).await
     }
 
     fn skip(&self, path: &Path, why: &str) -> Outcome<Option<Link>> {
@@ -432,9 +525,4 @@ fn base_name(path: &Path) -> Outcome<Name> {
         }
     };
     valid(name.as_bytes(), path)
-}
-
-fn valid(name: &[u8], path: &Path) -> Outcome<Name> {
-    let shown = path.display();
-    Name::new(name).map_err(|why| Failure::of(Kind::BadPath, format!("{shown}"), &why))
 }

@@ -209,7 +209,7 @@ impl<'a> Removal<'a> {
         Some(async move {
             match step {
                 Step::List(_, after) => {
-                    let page = shared.names_in(id, &at.path, after).await?;
+                    let page = shared.names_in(id, &at.path, after, false).await?;
                     Ok(Became::Listed(number, page))
                 }
                 Step::Unlink(..) => {

@@ -3,6 +3,7 @@
 
 use ::share::files::{File, Place};
 use ::share::home::Home;
+use reader::Tree;
 use serde_json::json;
 use trust::inode::{Content, FileKind};
 
@@ -44,10 +45,14 @@ pub fn run(args: &Verify, home: Home, config: &Config, output: &mut Output) -> O
         let top = shared.place(&args.path)?;
         let file = shared.find(&top, false).await?;
         let is_directory = file.inode.kind() == FileKind::Directory;
-        one(shared, &mut tally, &top, &file, &bar).await;
-        let mut walk = Walk::of(shared, top, true);
-        while is_directory && let Some((place, file)) = walk.next().await? {
-            one(shared, &mut tally, &place, &file, &bar).await;
+        let contents = shared.contents();
+        one((shared, &contents), &mut tally, &top, &file, &bar).await;
+        if !is_directory {
+            return Ok(tally);
+        }
+        let (mut walk, contents) = Walk::with_contents(shared, top, &file.inode);
+        while let Some((place, file)) = walk.next().await? {
+            one((shared, &contents), &mut tally, &place, &file, &bar).await;
         }
         Ok(tally)
     });
@@ -56,13 +61,19 @@ pub fn run(args: &Verify, home: Home, config: &Config, output: &mut Output) -> O
 }
 
 /// Reads one file.
-async fn one(shared: &Shared, tally: &mut Tally, place: &Place, file: &File, bar: &Progress) {
+async fn one(
+    from: (&Shared, &Tree),
+    tally: &mut Tally,
+    place: &Place,
+    file: &File,
+    bar: &Progress,
+) {
     match &file.inode.content {
         Content::Regular(_) => tally.files += 1,
         Content::Directory { .. } => tally.directories += 1,
         _ => tally.other += 1,
     }
-    let read = content(shared, file, |at| {
+    let read = content(from, file, |at| {
         bar.at(tally.bytes.saturating_add(at), tally.files);
     });
     match read.await {
@@ -78,11 +89,10 @@ async fn one(shared: &Shared, tally: &mut Tally, place: &Place, file: &File, bar
 
 /// Reads attributes and content of a file. Returns the length of the content.
 async fn content(
-    shared: &Shared,
+    (shared, tree): (&Shared, &Tree),
     file: &File,
     told: impl Fn(u64),
 ) -> Result<u64, reader::ReadError> {
-    let tree = shared.contents();
     tree.xattrs(&file.inode, shared.how()).await?;
     if !matches!(file.inode.content, Content::Regular(_)) {
         return Ok(0);

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use publish::pipeline::{self, Input, PublishOptions};
 use publish::progress::{Published, Silent};
 use publish::publish_error::PublishError;
+use reader::Tree;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use trust::inode::{Content, FileKind, Inode};
@@ -70,6 +71,7 @@ pub fn run(
     let (to, from) = channel(WAITING);
     let mut sending = Sending {
         shared: &shared,
+        contents: shared.contents(),
         to,
         bar: bar.clone(),
         linked: HashMap::new(),
@@ -234,6 +236,7 @@ type Skipped = (Vec<u8>, &'static str);
 
 struct Sending<'a> {
     shared: &'a Shared,
+    contents: Tree,
     to: Sender<Bytes>,
     bar: Progress,
     /// The first name of files that have several.
@@ -272,7 +275,8 @@ impl Sending<'_> {
         let what = What::Directory;
         self.member(b"./", what, &file.inode, &xattrs).await?;
         let depth = top.path.len();
-        let mut walk = Walk::of(self.shared, top, true);
+        let (mut walk, contents) = Walk::with_contents(self.shared, top, &file.inode);
+        self.contents = contents;
         while let Some((place, file)) = walk.next().await? {
             self.one(&place, depth, &file).await?;
         }
@@ -324,8 +328,8 @@ impl Sending<'_> {
 
     /// The attributes that a published volume may have.
     async fn xattrs(&self, inode: &Inode) -> Outcome<Vec<(Bytes, Bytes)>> {
-        let tree = self.shared.contents();
-        let mut xattrs = tree.xattrs(inode, self.shared.how()).await?;
+        let how = self.shared.how();
+        let mut xattrs = self.contents.xattrs(inode, how).await?;
         xattrs.retain(|(name, _)| !name.starts_with(b"user.bulla."));
         Ok(xattrs)
     }
@@ -348,10 +352,10 @@ impl Sending<'_> {
     }
 
     async fn content(&mut self, inode: &Inode, bytes: u64) -> Outcome<()> {
-        let tree = self.shared.contents();
         let mut at = 0;
         while at < bytes {
-            let pieces = tree
+            let pieces = self
+                .contents
                 .read(inode, at, WINDOW_BYTES, self.shared.how())
                 .await?;
             let window = pieces.concat();

@@ -27,6 +27,16 @@ impl BlockStore for Link {
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
         Box::pin(async move { Ok(self.retrieve(&unique(want)).await?) })
     }
+
+    fn get_within<'a>(
+        &'a self,
+        want: &'a [Handle],
+        _: usize,
+        most_bytes: u64,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+        Box::pin(async move { Ok(self.retrieve_within(&unique(want), most_bytes).await?) })
+    }
 }
 
 impl BlockSink for Link {

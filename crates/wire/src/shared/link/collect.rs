@@ -25,8 +25,8 @@ pub(super) enum Expect {
     },
     /// Bodies at some of these positions.
     Bodies(Vec<u64>),
-    /// Some of these blocks.
-    Records(Vec<Handle>),
+    /// Some of these blocks, and how many bytes of them are kept. Of a longer answer nothing is kept: it is DONE.
+    Records(Vec<Handle>, usize),
     /// So many bits.
     Have(usize),
     Policies,
@@ -55,6 +55,8 @@ pub(super) struct Collect {
     allowance: usize,
     bodies: Vec<(u64, Bytes)>,
     records: Vec<Record>,
+    /// Bytes of them.
+    kept: usize,
     missing: HashSet<Handle>,
     /// Nobody waits: what comes is skipped.
     abandoned: bool,
@@ -75,7 +77,7 @@ impl Collect {
                 (MAX_PART_BYTES, HashSet::new())
             }
             Expect::Bodies(wanted) => (wanted.len().saturating_mul(BODY_BYTES), HashSet::new()),
-            Expect::Records(wanted) => (
+            Expect::Records(wanted, _) => (
                 wanted.len().saturating_mul(MAX_RECORD_BYTES),
                 wanted.iter().copied().collect(),
             ),
@@ -87,6 +89,7 @@ impl Collect {
             allowance,
             bodies: Vec::new(),
             records: Vec::new(),
+            kept: 0,
             missing,
             abandoned: false,
         }
@@ -103,11 +106,11 @@ impl Collect {
     pub(super) fn check(&self, kind: u8, body_bytes: usize) -> Result<(), Reject> {
         let fits = match (&self.expect, kind) {
             (Expect::Done | Expect::Letter, kind::DONE) => body_bytes == 0,
-            (Expect::Bodies(_) | Expect::Records(_), kind::DONE) => body_bytes == 0,
+            (Expect::Bodies(_) | Expect::Records(..), kind::DONE) => body_bytes == 0,
             (Expect::Leaves { .. }, kind::DONE) => body_bytes == 0,
             (Expect::Leaves { .. }, kind::LEAVES_PART) => body_bytes > 0,
             (Expect::Bodies(_), kind::BODIES_PART) => body_bytes > 0,
-            (Expect::Records(_), kind::RECORDS) => body_bytes >= RECORD_HEADER_BYTES,
+            (Expect::Records(..), kind::RECORDS) => body_bytes >= RECORD_HEADER_BYTES,
             (Expect::Have(count), kind::HAVE) => body_bytes == count.div_ceil(8),
             (Expect::Policies, kind::POLICIES_PART) => true,
             (Expect::Checkpoints, kind::CHECKPOINTS_PART) => true,
@@ -132,7 +135,14 @@ impl Collect {
         }
         match (&self.expect, kind) {
             (Expect::Bodies(_), kind::BODIES_PART) => self.take_bodies(&body)?,
-            (Expect::Records(_), kind::RECORDS) => self.take_records(body)?,
+            (Expect::Records(_, most_bytes), kind::RECORDS) => {
+                self.kept = self.kept.saturating_add(body.len());
+                if self.kept > *most_bytes {
+                    self.abandon();
+                    return Ok(None);
+                }
+                self.take_records(body)?;
+            }
             (Expect::Leaves { from, count }, kind::LEAVES_PART) => {
                 return leaves(*from, *count, &body).map(Some);
             }
@@ -154,7 +164,7 @@ impl Collect {
             (Expect::Bodies(_), _) => {
                 return Ok(Some(Answer::Bodies(std::mem::take(&mut self.bodies))));
             }
-            (Expect::Records(_), _) => {
+            (Expect::Records(..), _) => {
                 return Ok(Some(Answer::Records(std::mem::take(&mut self.records))));
             }
             (Expect::Done, _) => return Ok(Some(Answer::Done)),
@@ -199,4 +209,40 @@ fn leaves(from: u64, count: u32, body: &[u8]) -> Result<Answer, Reject> {
         return Err(bad("other leaves than were asked for"));
     }
     Ok(Answer::Leaves(leaves))
+}
+
+#[cfg(test)]
+mod tests {
+    use trust::Kind;
+    use trust::frame::Packer;
+
+    use super::*;
+
+    #[test]
+    fn answer_that_is_longer_than_what_is_kept_is_skipped() {
+        let record = |number: u8| Record {
+            handle: Handle::from_bytes([number; 32]),
+            frame: Packer::new().pack(Kind::Data, &[number; 1000]).unwrap(),
+        };
+        let records = [record(1), record(2)];
+        let len = records[0].len();
+        let wanted = || records.iter().map(|record| record.handle).collect();
+        for (most_bytes, is_kept) in [(2 * len, true), (2 * len - 1, false)] {
+            let mut collect = Collect::new(Expect::Records(wanted(), most_bytes));
+            for record in &records {
+                let mut body = bytes::BytesMut::new();
+                record.put(&mut body);
+                collect.check(kind::RECORDS, body.len()).unwrap();
+                assert!(
+                    collect
+                        .feed(kind::RECORDS, body.freeze())
+                        .unwrap()
+                        .is_none()
+                );
+            }
+            assert_eq!(collect.records.len(), if is_kept { 2 } else { 0 });
+            let answer = collect.feed(kind::DONE, Bytes::new()).unwrap();
+            assert_eq!(matches!(answer, Some(Answer::Records(_))), is_kept);
+        }
+    }
 }

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::try_join_all;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use trust::key::{PublicKey, SecretKey};
@@ -260,16 +261,17 @@ impl Link {
     /// # Errors
     /// [`LinkError`].
     pub async fn bodies(&self, positions: &[u64]) -> Result<Vec<(u64, Bytes)>, LinkError> {
-        let mut bodies = Vec::new();
-        for some in positions.chunks(MAX_BODIES_AT_ONCE) {
+        // They share a round trip.
+        let asked = positions.chunks(MAX_BODIES_AT_ONCE).map(async |some| {
             let expect = Expect::Bodies(some.to_vec());
             let held = some.len().saturating_mul(collect::BODY_BYTES);
             let request = Request::Bodies(some.to_vec());
-            if let Answer::Bodies(mut more) = self.call(expect, held, &request).await? {
-                bodies.append(&mut more);
+            match self.call(expect, held, &request).await? {
+                Answer::Bodies(bodies) => Ok(bodies),
+                _ => Ok::<_, LinkError>(Vec::new()),
             }
-        }
-        Ok(bodies)
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }
 
     /// STORE: the blocks are durable at the server when this returns.
@@ -305,17 +307,47 @@ impl Link {
     /// # Errors
     /// [`LinkError`].
     pub async fn retrieve(&self, handles: &[Handle]) -> Result<Vec<Record>, LinkError> {
-        let mut records = Vec::new();
-        for some in handles.chunks(MAX_BLOCKS_AT_ONCE) {
-            let expect = Expect::Records(some.to_vec());
-            let held = some.len().saturating_mul(MAX_RECORD_BYTES);
-            let put = |id, out: &mut BytesMut| request::put_handles(kind::RETRIEVE, id, some, out);
-            let answer = self.call_with(expect, held, Duration::ZERO, put);
-            if let Answer::Records(mut more) = answer.await? {
-                records.append(&mut more);
+        let asked = handles.chunks(MAX_BLOCKS_AT_ONCE).map(async |some| {
+            let most_bytes = some.len().saturating_mul(MAX_RECORD_BYTES);
+            let records = self.records(some, most_bytes).await?;
+            Ok::<_, LinkError>(records.unwrap_or_default())
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
+    }
+
+    /// The same for blocks that have together at most about so many bytes: more of them are under way at a time. If they
+    /// have more, they are asked for again.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn retrieve_within(
+        &self,
+        handles: &[Handle],
+        most_bytes: usize,
+    ) -> Result<Vec<Record>, LinkError> {
+        let asked = handles.chunks(MAX_SHORT_BLOCKS_AT_ONCE).map(async |some| {
+            let most_bytes = most_bytes.saturating_add(some.len().saturating_mul(OVERHEAD_BYTES));
+            match self.records(some, most_bytes).await? {
+                Some(records) => Ok::<_, LinkError>(records),
+                None => self.retrieve(some).await,
             }
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
+    }
+
+    /// One RETRIEVE. None: the answer was longer, and nothing of it was kept.
+    async fn records(
+        &self,
+        handles: &[Handle],
+        most_bytes: usize,
+    ) -> Result<Option<Vec<Record>>, LinkError> {
+        let expect = Expect::Records(handles.to_vec(), most_bytes);
+        let put = |id, out: &mut BytesMut| request::put_handles(kind::RETRIEVE, id, handles, out);
+        let answer = self.call_with(expect, most_bytes, Duration::ZERO, put);
+        match answer.await? {
+            Answer::Records(records) => Ok(Some(records)),
+            _ => Ok(None),
         }
-        Ok(records)
     }
 
     /// CSTORE: for each block whether the server has it, durably. Those that it has stay.
@@ -468,8 +500,12 @@ impl Link {
 const TAKE_PAUSE: Duration = Duration::from_millis(100);
 /// Bodies in one request.
 const MAX_BODIES_AT_ONCE: usize = 64;
-/// Blocks in one request.
+/// Blocks of unknown length in one request. Memory is reserved for the longest ones.
 const MAX_BLOCKS_AT_ONCE: usize = 16;
+/// Blocks in one request that are together not long. A server reads few requests of one connection at a time.
+const MAX_SHORT_BLOCKS_AT_ONCE: usize = 256;
+/// What a block takes beside its bytes, at most.
+const OVERHEAD_BYTES: usize = 64;
 
 /// How many of these records go into one STORE.
 fn fitting(records: &[Record]) -> usize {

@@ -1,0 +1,167 @@
+//! Listings of a shared volume that are asked for before a depth-first walk comes to them, many at a time: calls that
+//! are made together share a round trip. A listing that is known is a page of names; it names the directories below it,
+//! and the page after it.
+//!
+//! Memory is bounded, whatever the tree: [`AHEAD`] pages, and [`MAX_WAITING_NAMES`] names in the paths of directories
+//! that wait. Of more than that the ones farthest away are forgotten; the walk asks for them when it comes to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ::share::files::{Listed, Place};
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use trust::inode::FileKind;
+use trust::shared::principal::Name;
+
+use super::places::below;
+use super::session::{Page, Shared};
+use crate::failure::Outcome;
+
+/// Pages that are asked for or known, and that the walk has not come to.
+const AHEAD: usize = 64;
+/// Names in the paths of directories that wait until they are listed.
+const MAX_WAITING_NAMES: usize = 1 << 16;
+
+/// A page: the path of its directory, and of a later page the name before it. In the order in which a walk comes to
+/// them, nearly: a later page stands before what is below the name before it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    path: Vec<Name>,
+    /// Number of names of the directory's own path.
+    depth: usize,
+}
+
+impl Key {
+    fn of(place: &Place, after: Option<&Name>) -> Key {
+        let path = place.path.iter().chain(after).cloned().collect();
+        let depth = place.path.len();
+        Key { path, depth }
+    }
+}
+
+/// Listings of the directories below one.
+pub struct Listings<'a> {
+    shared: &'a Shared,
+    is_recursive: bool,
+    waiting: BTreeMap<Key, (Place, Option<Name>)>,
+    waiting_names: usize,
+    asked: BTreeSet<Key>,
+    under_way: FuturesUnordered<LocalBoxFuture<'a, (Key, Place, Outcome<Page>)>>,
+    known: BTreeMap<Key, Outcome<Page>>,
+}
+
+impl<'a> Listings<'a> {
+    /// Listings for a walk, which enters directories if `is_recursive`.
+    pub fn of(shared: &'a Shared, is_recursive: bool) -> Listings<'a> {
+        Listings {
+            shared,
+            is_recursive,
+            waiting: BTreeMap::new(),
+            waiting_names: 0,
+            asked: BTreeSet::new(),
+            under_way: FuturesUnordered::new(),
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// The page of names after `after`, to which the walk has come. `came` is told of each page that has come.
+    pub async fn page(
+        &mut self,
+        place: &Place,
+        after: Option<&Name>,
+        came: impl Fn(&Place, &[Listed]),
+    ) -> Outcome<Page> {
+        let key = Key::of(place, after);
+        loop {
+            if let Some(page) = self.known.remove(&key) {
+                self.fill();
+                return page;
+            }
+            if !self.asked.contains(&key) {
+                self.forget(&key);
+                self.ask(key.clone(), place.clone(), after.cloned());
+            }
+            self.fill();
+            if let Some(page) = self.under_way.next().await {
+                self.take(page, &came);
+            }
+        }
+    }
+
+    /// Takes the pages that have come, and asks for more.
+    pub fn go_on(&mut self, came: impl Fn(&Place, &[Listed])) {
+        let mut some = false;
+        while let Some(Some(page)) = self.under_way.next().now_or_never() {
+            self.take(page, &came);
+            some = true;
+        }
+        if some {
+            self.fill();
+        }
+    }
+
+    fn take(
+        &mut self,
+        (key, place, page): (Key, Place, Outcome<Page>),
+        came: impl Fn(&Place, &[Listed]),
+    ) {
+        self.asked.remove(&key);
+        if let Ok(page) = &page {
+            came(&place, &page.names);
+            if page.more
+                && let Some(last) = page.names.last()
+            {
+                self.wait(place.clone(), Some(last.name.clone()));
+            }
+            let directories = page.names.iter().filter(|listed| {
+                let kind = listed.file.as_ref().map(|file| file.inode.kind());
+                self.is_recursive && kind == Some(FileKind::Directory)
+            });
+            let directories: Vec<Place> = directories
+                .map(|listed| below(&place, &listed.name))
+                .collect();
+            for directory in directories {
+                self.wait(directory, None);
+            }
+        }
+        self.known.insert(key, page);
+    }
+
+    fn wait(&mut self, place: Place, after: Option<Name>) {
+        let key = Key::of(&place, after.as_ref());
+        self.waiting_names += key.path.len();
+        self.waiting.insert(key, (place, after));
+        while self.waiting_names > MAX_WAITING_NAMES
+            && let Some((key, _)) = self.waiting.pop_last()
+        {
+            self.waiting_names -= key.path.len();
+        }
+    }
+
+    /// The page waits no more.
+    fn forget(&mut self, key: &Key) {
+        if self.waiting.remove(key).is_some() {
+            self.waiting_names -= key.path.len();
+        }
+    }
+
+    /// Asks for the nearest pages, as long as there is room.
+    fn fill(&mut self) {
+        while self.asked.len() + self.known.len() < AHEAD
+            && let Some((key, (place, after))) = self.waiting.pop_first()
+        {
+            self.waiting_names -= key.path.len();
+            self.ask(key, place, after);
+        }
+    }
+
+    fn ask(&mut self, key: Key, place: Place, after: Option<Name>) {
+        self.asked.insert(key.clone());
+        let shared = self.shared;
+        self.under_way.push(Box::pin(async move {
+            let page = shared.list(&place, after, true).await;
+            (key, place, page)
+        }));
+    }
+}
