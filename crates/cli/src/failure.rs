@@ -417,8 +417,10 @@ kinds! {
     OrdererKey => WrongKey, "name the key file that `bulla orderer new` wrote for this volume with --orderer-key FILE; `bulla key show FILE` shows its public key";
     /// The server of a shared volume was put back.
     ServerRestored => Rollback, "this directory was restored from an older copy. Whatever the server signed now would be a fork, so it signs nothing: restore the newest state. If that is lost, the owners must name a new server";
+    /// A file of a shared volume's server is damaged.
+    ServerDamaged => Integrity, "stop the server and run `bulla verify DIR`, which names what is damaged. Put back those files alone from a backup: with a whole older directory the server would sign a fork";
     /// The disk or the directory of a shared volume's server fails.
-    ServerDisk => Failed, "nothing that was acknowledged is lost by this; look at the disk, and start the server again";
+    ServerDisk => Failed, "look at the disk, and start the server again. If that does not help, `bulla verify DIR` names what is damaged in its directory";
     /// The line is no invitation.
     BadInvitation => Usage, "copy the whole line that `bulla share invite VOLUME` printed; it begins with inv1";
     /// The other side of an admission does not answer.

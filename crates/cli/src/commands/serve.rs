@@ -22,6 +22,7 @@ use crate::notify;
 use crate::output::{Done, Output, fields};
 use crate::session;
 
+pub mod check;
 mod shared;
 
 use shared::{Listening, Ordering};

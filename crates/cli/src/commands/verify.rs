@@ -8,7 +8,7 @@ use serde_json::json;
 use volume::verify::{Report, Tally};
 
 use crate::args::Verify;
-use crate::commands::{damage, files};
+use crate::commands::{damage, files, serve};
 use crate::config::Config;
 use crate::entry;
 use crate::failure::Outcome;
@@ -21,6 +21,9 @@ use crate::{sharing, units};
 pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
         return files::verify::run(args, home, config, output);
+    }
+    if serve::check::is_server(&args.reading.source) {
+        return serve::check::run(&args.reading.source, output);
     }
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);

@@ -138,6 +138,7 @@ fn host_kind(error: &HostError) -> Kind {
     match error {
         HostError::Disk(error) => match store_kind(error) {
             Kind::Unavailable | Kind::NoVolume => Kind::ServerDisk,
+            Kind::Damaged => Kind::ServerDamaged,
             kind => kind,
         },
         HostError::NotShared { .. } => Kind::NoRepository,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sim::random::Random;
 
+use crate::shared_forks::put;
 use crate::shared_lab::{Orderer, Talk, founded, joined};
 use crate::support::{Home, copy, wait_until};
 
@@ -367,4 +368,34 @@ fn invitation_waits_while_other_commands_run_and_the_server_starts_again() {
         .ends(0);
     joining.end().ends(0);
     assert_eq!(read(&laptop, "a"), "a");
+}
+
+#[test]
+fn damaged_log_of_a_server_is_named_by_the_start_and_by_verify() {
+    let (mut orderer, ada) = founded(&[]);
+    for name in ["one", "two"] {
+        put(&ada, name, "content\n");
+    }
+    orderer.stop();
+    let whole = orderer.home.run(&["--json", "verify", "repo"]).ends(0);
+    assert_eq!(whole.field("damages"), 0);
+    assert!(whole.field("entries").as_u64().unwrap() >= 2);
+    let name = "repo/leaves/0000000000000000-0000000000000001";
+    std::fs::write(orderer.home.path(name), "no leaves").unwrap();
+    let told = orderer.home.run(&["verify", "repo"]).ends(20);
+    assert!(told.out.contains(name), "{}", told.out);
+    let serve = [
+        "serve",
+        "repo",
+        "--orderer-key",
+        "key",
+        "--shared",
+        "127.0.0.1:0",
+    ];
+    let told = orderer.home.run(&serve).ends(20);
+    assert!(told.err.contains("bulla verify DIR"), "{}", told.err);
+    std::fs::remove_file(orderer.home.path(name)).unwrap();
+    orderer.home.run(&["verify", "repo"]).ends(0);
+    orderer.start();
+    put(&ada, "three", "content\n");
 }

@@ -102,17 +102,72 @@ fn forked_devices_notice_nothing_until_they_compare() {
 #[test]
 fn device_that_is_shown_the_other_branch_uses_nothing_of_it() {
     let (mut orderer, ada, laptop) = forked();
-    // The server keeps the protocol's rules: it finds a note of its own key that its log does not have.
+    // The server keeps the protocol's rules: it finds a note of its own key that its log contradicts, and shows that.
     orderer.turn_into_liar(&["other", "repo"]);
-    for home in [&ada, &laptop] {
-        let told = home.run(&["--json", "cat", "notes", "plan"]);
-        assert!(matches!(told.code, 21 | 22), "{}\n{}", told.code, told.err);
-        assert!(!told.out.contains("ferry"), "{}", told.out);
+    for (home, own, other) in [(&ada, "at nine", "at ten"), (&laptop, "at ten", "at nine")] {
+        let told = home.run(&["cat", "notes", "plan"]).ends(22);
+        assert!(!told.out.contains(other), "{}", told.out);
+        convicts(&evidence_of(home));
+        // Each goes on reading its own branch.
+        let told = home.run(&["cat", "notes", "plan"]).ends(22);
+        assert!(told.out.contains(own), "{}", told.out);
     }
-    // Each is shown its own branch again.
-    orderer.turn_into_liar(&["repo", "other"]);
-    assert!(read(&ada, "plan").contains("at nine"));
-    assert!(read(&laptop, "plan").contains("at ten"));
+}
+
+/// Exchanges the server's directory for another one of this name.
+fn exchange(orderer: &mut Orderer, keep_as: &str, take: &str) {
+    orderer.stop();
+    let home = &orderer.home;
+    std::fs::rename(home.path("repo"), home.path(keep_as)).unwrap();
+    std::fs::rename(home.path(take), home.path("repo")).unwrap();
+    orderer.start();
+}
+
+#[test]
+fn honest_server_shows_a_device_of_the_other_branch_the_fork_and_serves_its_own() {
+    let (mut orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    put(&ada, "before", "both know this\n");
+    read(&laptop, "before");
+    // The directory is copied, and each device writes to one of the copies.
+    orderer.stop();
+    let copied = std::process::Command::new("cp")
+        .args(["-a", "--sparse=always", "repo", "copy"])
+        .current_dir(orderer.home.path(""))
+        .status();
+    assert!(copied.unwrap().success());
+    orderer.start();
+    put(&ada, "plan", "the ferry goes at nine\n");
+    exchange(&mut orderer, "newest", "copy");
+    for text in ["at ten", "at eleven", "at noon", "at one"] {
+        put(&laptop, "plan", text);
+    }
+    let told = ada.run(&["cat", "notes", "plan"]).ends(22);
+    assert!(!told.out.contains("at o") && !told.out.contains("at noon"));
+    assert!(!told.err.contains("fewer leaves"), "{}", told.err);
+    convicts(&evidence_of(&ada));
+    let refused = ada.run(&["--json", "put", "before", "notes"]).ends(22);
+    assert_eq!(kind(&refused), "fork");
+    // Those of its own branch go on, after a restart too.
+    put(&laptop, "more", "goes on\n");
+    orderer.stop();
+    orderer.start();
+    put(&laptop, "more", "goes on\n");
+}
+
+#[test]
+fn device_with_the_shorter_log_is_told_to_compare_the_other_way_round() {
+    let (_orderer, ada, laptop) = forked();
+    for name in ["x", "y", "z"] {
+        put(&ada, name, "more\n");
+    }
+    let text = ada.run(&["share", "compare", "notes"]).ends(0).out;
+    std::fs::write(laptop.path("seen"), text).unwrap();
+    let told = laptop.run(&["share", "compare", "notes", "seen"]);
+    assert!(told.err.contains("the other way round"), "{}", told.err);
+    let text = laptop.run(&["share", "compare", "notes"]).ends(0).out;
+    std::fs::write(ada.path("seen"), text).unwrap();
+    ada.run(&["share", "compare", "notes", "seen"]).ends(22);
 }
 
 #[test]

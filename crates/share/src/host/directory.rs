@@ -22,7 +22,7 @@ use super::{HostError, below};
 use crate::blocks::Storage;
 
 /// The temporary log.
-const RING: &str = "log";
+pub const RING: &str = "log";
 /// The repository of blocks.
 const BLOCKS: &str = "blocks";
 /// Files of leaves.

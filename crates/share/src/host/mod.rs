@@ -32,6 +32,7 @@
 //! | `counts` | [`Counts`]: what the server has done |
 //! | `checkpoints` | what checkpointers have signed, and the file that keeps it |
 //! | `confirmed` | the newest Attest of each device, and the file that keeps them |
+//! | `examine` | [`Examined`]: a check of the whole directory |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
 mod accused;
@@ -44,6 +45,7 @@ mod directory;
 mod draft;
 mod epochs;
 mod error;
+mod examine;
 mod gather;
 pub mod leaves;
 pub mod mailbox;
@@ -86,6 +88,7 @@ use crate::roster::{Product, Roster};
 pub use counts::Counts;
 pub use draft::{Delivery, Draft};
 pub use error::HostError;
+pub use examine::{Examined, Fault};
 pub use options::HostOptions;
 pub use record::StoredLeaf;
 pub use session::{Session, Wake};
@@ -165,6 +168,15 @@ impl Host {
         orderer: &PublicKey,
     ) -> Result<VolumeId, HostError> {
         epochs::renew(&Place::open(dir)?, policies, orderer)
+    }
+
+    /// Checks the directory of a server: all leaves, their tree and signatures, and all that a start reads. No server may
+    /// run there. Blocks are not read.
+    ///
+    /// # Errors
+    /// [`HostError::NotShared`]; [`HostError::Policy`] and [`HostError::Disk`] where nothing can be read.
+    pub fn examine(dir: &Path) -> Result<Examined, HostError> {
+        examine::examine(dir)
     }
 
     /// The volume.

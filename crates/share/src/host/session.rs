@@ -158,6 +158,10 @@ impl Session {
         if let Request::Entry(entry) = request {
             state.compare(entry);
         }
+        if matches!(request, Request::Open(_)) && state.orderer.is_forked(self.device) {
+            tracing::error!(device = %self.device, "a device has a note of this server's key for another log: the key \
+                has signed a fork, as two servers or a restored copy do. The device is shown it");
+        }
         let bells = state.after(self.device, request);
         if !state.orderer.waits() {
             state.waiting_bytes = 0;

@@ -73,7 +73,7 @@ pub enum Turned {
     OtherLog,
     /// The device's note is of another epoch of the log.
     OtherEpoch,
-    /// The orderer has met a note of its own that its log does not lead to: it was restored from a copy.
+    /// The orderer has met a note of its own of more leaves than it has: it was restored from a copy.
     Restored,
 }
 

@@ -2,6 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 
+use trust::shared::form::Point;
+
 use super::{Orderer, Quotas, Turned};
 use crate::scheme::{Log, Notary, Scheme};
 use crate::volume::Roll;
@@ -17,6 +19,8 @@ pub struct Session<S: Scheme> {
     beat: bool,
     /// An entry of the device that cannot be ordered.
     refused: Option<S::Hash>,
+    /// The device has a note of this orderer for another log with as many leaves as the cursor says.
+    forked: bool,
 }
 
 impl<S: Scheme> Clone for Session<S> {
@@ -27,6 +31,7 @@ impl<S: Scheme> Clone for Session<S> {
             asked: self.asked,
             beat: self.beat,
             refused: self.refused,
+            forked: self.forked,
         }
     }
 }
@@ -34,7 +39,14 @@ impl<S: Scheme> Clone for Session<S> {
 /// Without the number of the newest Attest: [`Session::misses`] says what it comes to.
 impl<S: Scheme> Hash for Session<S> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.cursor, self.asked, self.beat, self.refused).hash(state);
+        (
+            self.cursor,
+            self.asked,
+            self.beat,
+            self.refused,
+            self.forked,
+        )
+            .hash(state);
     }
 }
 
@@ -84,8 +96,8 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         if full && self.sessions.get(from).is_none() {
             return Err(Turned::Busy);
         }
-        let cursor = match note {
-            None => 0,
+        let (cursor, forked) = match note {
+            None => (0, false),
             Some(note) => self.resume_at(note)?,
         };
         self.sessions.insert(
@@ -96,27 +108,38 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
                 asked: false,
                 beat: true,
                 refused: None,
+                forked,
             },
         );
         Ok(())
     }
 
-    /// The prefix that a device has. If this orderer has signed it, its own log leads to it, or it has forgotten
-    /// leaves that it answered for: then whatever it signs next would be a fork.
-    fn resume_at(&mut self, note: &S::Note) -> Result<u64, Turned> {
+    /// The prefix that a device has, and whether this log contradicts it. If this orderer has signed more than it
+    /// has, it has forgotten leaves that it answered for: then whatever it signs next would be a fork. If it has signed
+    /// another log of that size, there is a fork already, and the device is shown it (decision 0090).
+    fn resume_at(&mut self, note: &S::Note) -> Result<(u64, bool), Turned> {
         let seen = S::noted(note);
         let published = seen.size <= self.published;
         let log = self.ledger.log();
         let here = log.root_at(seen.size).filter(|_| published);
         let known = here.is_none_or(|root| root == seen.root);
         if published && known {
-            return Ok(seen.size);
+            return Ok((seen.size, false));
         }
         if !self.scheme.note_is_signed(note) {
             return Err(Turned::OtherLog);
         }
+        if published {
+            return Ok((seen.size, true));
+        }
         self.restored = true;
         Err(Turned::Restored)
+    }
+
+    /// Whether the device is shown that this log contradicts its own.
+    pub fn is_forked(&self, device: S::Device) -> bool {
+        let session = self.sessions.get(device);
+        session.is_some_and(|session| session.forked)
     }
 
     /// The device's connection is closed.
@@ -157,6 +180,9 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
             return None;
         }
         let from = session.cursor;
+        if session.forked {
+            return self.contradiction(device, from);
+        }
         let (to, note) = self.page(from)?;
         let more = to < self.published;
         let session = self.sessions.get_mut(device)?;
@@ -180,6 +206,21 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         }
         let empty = from == to && !called && delivery.attests.is_empty();
         (!empty).then_some(delivery)
+    }
+
+    /// The note of this log with as many leaves as the device has of another. Both notes together are evidence, and
+    /// the device needs nothing else: its session is over.
+    fn contradiction(&mut self, device: S::Device, size: u64) -> Option<Delivery<S>> {
+        self.sessions.remove(device);
+        let root = self.ledger.log().root_at(size)?;
+        Some(Delivery {
+            leaves: size..size,
+            note: self.scheme.note(Point { size, root }),
+            more: false,
+            attests: Vec::new(),
+            asked: false,
+            refused: None,
+        })
     }
 
     fn page(&mut self, from: u64) -> Option<(u64, S::Note)> {

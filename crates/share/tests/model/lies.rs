@@ -393,25 +393,19 @@ fn commit<Q: Quotas<DeviceKey>>(server: &mut Server<Q>) -> usize {
 #[test]
 fn orderer_that_meets_its_own_later_note_signs_nothing_more() {
     let (_, log) = running();
-    for newest in [note(&log), {
-        let mut other = log[..1].to_vec();
-        other[0] = marks(4);
-        note(&other)
-    }] {
-        let mut restored = server(&log[..1], Limits::default());
-        assert_eq!(restored.receive(device(1), &Request::Open(None)), Ok(()));
-        assert_eq!(
-            restored.receive(device(1), &Request::Mark(nonce(1))),
-            Ok(())
-        );
-        let opened = restored.receive(device(0), &Request::Open(Some(newest)));
-        assert_eq!(opened, Err(Turned::Restored));
-        assert!(restored.commit().is_none() && restored.draw(device(1)).is_none());
-        assert_eq!(
-            restored.receive(device(1), &Request::Open(None)),
-            Err(Turned::Restored)
-        );
-    }
+    let mut restored = server(&log[..1], Limits::default());
+    assert_eq!(restored.receive(device(1), &Request::Open(None)), Ok(()));
+    assert_eq!(
+        restored.receive(device(1), &Request::Mark(nonce(1))),
+        Ok(())
+    );
+    let opened = restored.receive(device(0), &Request::Open(Some(note(&log))));
+    assert_eq!(opened, Err(Turned::Restored));
+    assert!(restored.commit().is_none() && restored.draw(device(1)).is_none());
+    assert_eq!(
+        restored.receive(device(1), &Request::Open(None)),
+        Err(Turned::Restored)
+    );
     let mut server = server(&log[..1], Limits::default());
     let strange = real(1, 1).note(noted(&note(&log)));
     let opened = server.receive(device(0), &Request::Open(Some(strange)));
@@ -420,6 +414,31 @@ fn orderer_that_meets_its_own_later_note_signs_nothing_more() {
         server.receive(device(0), &Request::Open(Some(note(&log[..1])))),
         Ok(())
     );
+}
+
+#[test]
+fn orderer_shows_a_device_the_note_that_contradicts_its_own_and_goes_on_with_the_others() {
+    let (_, log) = running();
+    let mut server = server(&log, Limits::default());
+    let mut other = log[..2].to_vec();
+    other[0] = marks(4);
+    let theirs = note(&other);
+    assert_eq!(
+        server.receive(device(0), &Request::Open(Some(theirs))),
+        Ok(())
+    );
+    assert!(server.has_news(device(0)));
+    let shown = server.draw(device(0)).unwrap();
+    assert_eq!((shown.leaves, shown.more), (2..2, false));
+    assert_eq!(noted(&shown.note), noted(&note(&log[..2])));
+    // It is told nothing else.
+    assert!(server.draw(device(0)).is_none());
+    let asked = server.receive(device(0), &Request::Mark(nonce(1)));
+    assert_eq!(asked, Err(Turned::NoSession));
+    assert_eq!(server.receive(device(1), &Request::Open(None)), Ok(()));
+    assert_eq!(server.receive(device(1), &Request::Mark(nonce(1))), Ok(()));
+    assert_eq!(commit(&mut server), 1);
+    assert!(server.draw(device(1)).is_some());
 }
 
 #[test]

@@ -19,6 +19,10 @@ use crate::output::{Done, Output, fields};
 use crate::sharing::session::Shared;
 use crate::units;
 
+/// What the device with the shorter log does: the longer log proves a fork.
+const BEHIND: &str = "compare the other way round: run `bulla share compare` here, and give its text to the other device. Or \
+                      try again later: the server may not have answered yet";
+
 /// Prints the text, or compares one.
 pub fn run(args: &ShareCompare, config: &Config, output: &mut Output) -> Outcome<Done> {
     let text = args.seen.as_deref().map(read).transpose()?;
@@ -74,7 +78,7 @@ fn compare(shared: Shared, text: &str, output: &mut Output) -> Outcome<Done> {
                 "the other device has seen {}, and this one only {size}",
                 units::leaves(theirs)
             );
-            Err(Failure::new(Kind::NotSeenYet, error))
+            Err(Failure::new(Kind::NotSeenYet, error).with_hint(BEHIND))
         }
         Compared::Early { first } => {
             let error = format!(

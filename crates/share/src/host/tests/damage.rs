@@ -3,6 +3,7 @@
 use store::disk::{Disk, read_whole, replace_file};
 
 use super::super::HostError;
+use super::super::examine::examine_place;
 use super::devices::{Device, nonce};
 use super::world::World;
 use crate::engine::Request;
@@ -88,4 +89,32 @@ fn file_that_is_cut_or_prolonged_is_refused() {
         let error = world.open().err().unwrap();
         assert!(error.to_string().contains(&name), "{error}");
     }
+}
+
+#[test]
+fn check_names_the_file_and_the_place_of_each_changed_byte() {
+    let (world, name) = world();
+    let whole = examine_place(&world.place().unwrap()).unwrap();
+    assert_eq!((whole.fault_count, whole.files), (0, 1));
+    assert_eq!(whole.leaves, 600);
+    let bytes = read_whole(&*world.disk, &name, 1 << 20).unwrap();
+    let (mut leaves, mut named) = (0, 0);
+    for at in (0..bytes.len()).step_by(61) {
+        let mut bad = bytes.clone();
+        bad[at] ^= 1 << (at % 8);
+        replace(&world, &name, &bad);
+        let found = examine_place(&world.place().unwrap()).unwrap();
+        assert!(found.fault_count > 0, "byte {at}");
+        let all = found.faults.iter().all(|fault| fault.why.contains(&name));
+        assert!(all, "byte {at}: {:?}", found.faults);
+        named += usize::from(found.faults.iter().any(|fault| fault.why.contains("leaf ")));
+        leaves = leaves.max(found.leaves);
+    }
+    // All leaves but the changed one are read.
+    assert!(named > 200 && leaves == 599, "{named} and {leaves}");
+    replace(&world, &name, &bytes);
+    assert_eq!(
+        examine_place(&world.place().unwrap()).unwrap().fault_count,
+        0
+    );
 }
