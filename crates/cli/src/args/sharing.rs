@@ -463,6 +463,9 @@ pub struct ShareFollow {
     /// Where the server is now: bulla://host[:port]
     #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
     pub server: Option<ServerAddress>,
+    /// Give up the files of this device whose content neither this device nor the server has
+    #[arg(long)]
+    pub give_up: bool,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,

@@ -118,12 +118,12 @@ impl Recovered {
         if let Some(error) = &self.failed {
             tracing::warn!(%error, "what a fork has taken is not back yet");
         }
-        let Some(given) = self.given.as_ref().filter(|given| given.entries > 0) else {
+        let Some(given) = self.given.as_ref().filter(|given| given.is_news()) else {
             return;
         };
         for (path, why) in &given.lacking {
             let path = text::printable(path);
-            tracing::warn!(%path, %why, "a file of this device is lost after the fork");
+            tracing::warn!(%path, %why, "a file of this device is not back after the fork: nobody gives its content");
         }
         for copy in &given.copies {
             let name = text::printable(copy.copy.as_bytes());
@@ -150,13 +150,15 @@ impl Recovered {
                 "what this device alone has did not come back yet: {why}. The next command tries again"
             ));
         }
-        let Some(given) = self.given.as_ref().filter(|given| given.entries > 0) else {
+        let Some(given) = self.given.as_ref().filter(|given| given.is_news()) else {
             return;
         };
-        output.warn(&format!(
-            "the log that stands does not have {} of this device",
-            entries(given.entries)
-        ));
+        if given.entries > 0 {
+            output.warn(&format!(
+                "the log that stands does not have {} of this device",
+                entries(given.entries)
+            ));
+        }
         for copy in &given.copies {
             let name = text::printable(copy.copy.as_bytes());
             let place = match copy.in_root {
@@ -168,8 +170,14 @@ impl Recovered {
         for (path, why) in &given.lacking {
             let path = text::printable(path);
             output.warn(&format!(
-                "`{path}` is lost: {why}. Put it again if you have it elsewhere"
+                "`{path}` is not back: {why}, and this device does not have it either"
             ));
+        }
+        if !given.lacking.is_empty() {
+            output.warn(
+                "the next command tries again. Put what is lacking again if you have it elsewhere, and give the rest up \
+                 with `bulla share follow VOLUME --give-up`",
+            );
         }
         if given.others > 0 {
             output.warn(&format!(

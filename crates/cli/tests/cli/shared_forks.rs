@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::shared_lab::{Orderer, founded, joined};
+use crate::shared_recovery::{accepted, names, recovered};
 use crate::support::{Home, Ran};
 
 pub fn put(home: &Home, name: &str, content: &str) {
@@ -244,4 +245,68 @@ fn calls_whose_messages_the_server_drops_end_at_their_deadline() {
     put(&ada, "b", "three\n");
     assert_eq!(ada.run(&["ls", "notes"]).ends(0).out, "a\nb\n");
     assert_eq!(read(&ada, "b"), "three\n");
+}
+
+/// The page `shared-forks.md`, with content that no inode holds: the laptop's lies in the other directory only.
+#[test]
+fn work_of_the_losing_branch_comes_back_with_its_content() {
+    let (mut orderer, ada, laptop) = forked();
+    let plan = sim::random::noise(1, 2_000);
+    std::fs::write(laptop.path("plan"), &plan).unwrap();
+    laptop.run(&["put", "plan", "notes"]).ends(0);
+    std::fs::create_dir(laptop.path("many")).unwrap();
+    let many = |number: u64| sim::random::noise(100 + number, 2_000);
+    for number in 0..30 {
+        std::fs::write(laptop.path(&format!("many/{number}")), many(number)).unwrap();
+    }
+    laptop.run(&["put", "-r", "many", "notes"]).ends(0);
+    compared(&ada, &laptop);
+    // With proof against the server, and without the server, it reads and extracts its own work at once.
+    orderer.stop();
+    let soon = ["--deadline", "120s"];
+    let began = std::time::Instant::now();
+    let read_alone = laptop.command(&[&["cat", "notes", "plan"], &soon[..]].concat());
+    assert_eq!(output(read_alone).stdout, plan);
+    let alone = laptop.command(&[&["extract", "notes", "alone", "many"], &soon[..]].concat());
+    output(alone);
+    for number in 0..30 {
+        let extracted = std::fs::read(laptop.path(&format!("alone/{number}"))).unwrap();
+        assert_eq!(extracted, many(number), "extracted alone: {number}");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(60));
+    let rules = recovered(&ada, &[]);
+    accepted(&mut orderer, &rules);
+    let told = laptop.run(&["ls", "notes"]).ends(0);
+    assert!(!told.err.contains("is not back"), "{}", told.err);
+    for home in [&ada, &laptop] {
+        let back = |beginning: &str, listed: Vec<String>| {
+            let found = listed
+                .into_iter()
+                .find(|name| name.starts_with(&format!("{beginning} (conflict device 1 ")));
+            found.unwrap_or_else(|| panic!("{beginning} is not back"))
+        };
+        let copy = back("plan", names(home));
+        assert_eq!(output(home.command(&["cat", "notes", &copy])).stdout, plan);
+        let listed = home.run(&["ls", "notes", "many"]).ends(0).out;
+        let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
+        assert_eq!(listed.len(), 30, "{listed:?}");
+        for number in 0..30 {
+            let copy = format!("many/{}", back(&number.to_string(), listed.clone()));
+            let content = output(home.command(&["cat", "notes", &copy])).stdout;
+            assert_eq!(content, many(number), "{number}");
+        }
+    }
+}
+
+fn output(mut command: std::process::Command) -> std::process::Output {
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output
+            .status
+            .code()
+            .is_some_and(|code| code == 0 || code == 22),
+        "{told}"
+    );
+    output
 }

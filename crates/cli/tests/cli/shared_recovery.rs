@@ -103,43 +103,50 @@ fn after_a_fork_both_devices_go_on_and_nothing_is_lost() {
     assert_eq!(names(&phone), names(&ada));
 }
 
+/// This device does not have what it wrote any more.
+fn forget_own_content(device: &Home) {
+    std::fs::remove_dir_all(directory(device).join("own")).unwrap();
+}
+
 /// The process that stays gives back, and nobody else runs a command on its device meanwhile.
-fn logs_what_is_lost(laptop: &Home, ada: &Home, running: Running) {
-    let given_back = directory(laptop).join("given-back");
-    wait_until("all is back", || given_back.exists());
+fn logs_what_is_lacking(laptop: &Home, ada: &Home, running: Running) {
+    let returned = directory(laptop).join("returned");
+    wait_until("the rest is back", || returned.exists());
     assert_eq!(read(laptop, "plan"), "the ferry goes at nine\n");
     put(laptop, "again", "we too\n");
     assert_eq!(read(ada, "again"), "we too\n");
     let logged = running.stop().ends(0).err;
     let count = |text: &str| logged.lines().filter(|line| line.contains(text)).count();
     assert_eq!(count("goes on there"), 1, "{logged}");
-    assert_eq!(count("is lost"), 1, "{logged}");
-    let lost = logged.lines().find(|line| line.contains("is lost"));
-    assert!(lost.unwrap().contains("long"), "{logged}");
+    assert_eq!(count("is not back"), 1, "{logged}");
+    let lacking = logged.lines().find(|line| line.contains("is not back"));
+    assert!(lacking.unwrap().contains("long"), "{logged}");
 }
 
 #[test]
-fn engine_that_stays_goes_over_by_itself_and_logs_what_is_lost() {
+fn engine_that_stays_goes_over_by_itself_and_logs_what_is_lacking() {
     let (mut orderer, ada, laptop) = forked();
     std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
     laptop.run(&["put", "long", "notes"]).ends(0);
+    forget_own_content(&laptop);
     let running = Running::begin(&laptop, &[]);
     let rules = recovered(&ada, &[]);
     accepted(&mut orderer, &rules);
-    logs_what_is_lost(&laptop, &ada, running);
+    logs_what_is_lacking(&laptop, &ada, running);
     assert_eq!(copies(&ada).len(), 1);
 }
 
 #[test]
-fn engine_that_starts_with_proof_goes_over_and_logs_what_is_lost() {
+fn engine_that_starts_with_proof_goes_over_and_logs_what_is_lacking() {
     let (mut orderer, ada, laptop) = forked();
     std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
     laptop.run(&["put", "long", "notes"]).ends(0);
+    forget_own_content(&laptop);
     compared(&ada, &laptop);
     let rules = recovered(&ada, &[]);
     accepted(&mut orderer, &rules);
     let running = Running::begin(&laptop, &[]);
-    logs_what_is_lost(&laptop, &ada, running);
+    logs_what_is_lacking(&laptop, &ada, running);
     // Its plan, and what it has written to be compared.
     assert_eq!(copies(&ada).len(), 4);
 }
@@ -150,16 +157,19 @@ fn command_beside_an_engine_that_stays_tells_no_loss_a_second_time() {
     let (mut orderer, ada, laptop) = forked();
     std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
     laptop.run(&["put", "long", "notes"]).ends(0);
+    forget_own_content(&laptop);
     let running = Running::begin(&laptop, &[]);
     let rules = recovered(&ada, &[]);
     accepted(&mut orderer, &rules);
     let cat = laptop.run(&["cat", "notes", "plan"]).ends(0);
     assert_eq!(cat.out, "the ferry goes at nine\n");
-    let given_back = directory(&laptop).join("given-back");
-    wait_until("all is back", || given_back.exists());
+    let returned = directory(&laptop).join("returned");
+    wait_until("the rest is back", || returned.exists());
     let told = cat.err + &running.stop().ends(0).err;
-    let lost = told.lines().filter(|line| line.contains("is lost"));
-    assert_eq!(lost.count(), 1, "{told}");
+    let lacking = told
+        .lines()
+        .filter(|line| line.contains("`long` is not back") || line.contains("is not back after"));
+    assert_eq!(lacking.count(), 1, "{told}");
     assert_eq!(copies(&ada).len(), 1);
 }
 
@@ -169,13 +179,24 @@ fn device_without_proof_goes_over_by_itself_and_work_comes_back_once() {
     // Its blocks are in the directory of the other branch only.
     std::fs::write(laptop.path("long"), vec![7; 100_000]).unwrap();
     laptop.run(&["put", "long", "notes"]).ends(0);
+    forget_own_content(&laptop);
     let rules = recovered(&ada, &[]);
     accepted(&mut orderer, &rules);
     let told = laptop.run(&["cat", "notes", "plan"]).ends(0);
     assert_eq!(told.out, "the ferry goes at nine\n");
-    let lost = "`long` is lost: the server does not have its content";
-    assert!(told.err.contains(lost), "{}", told.err);
+    let lacks = "`long` is not back: the server does not have its content";
+    assert!(told.err.contains(lacks), "{}", told.err);
     assert_eq!(copies(&ada).len(), 1);
+    // Nothing is given up unasked, and what is back does not come back twice, also when it was removed since.
+    let back = copies(&ada).remove(0);
+    ada.run(&["rm", "notes", &back]).ends(0);
+    let told = laptop.run(&["ls", "notes"]).ends(0);
+    assert!(told.err.contains(lacks), "{}", told.err);
+    assert!(!told.err.contains("does not have 2"), "{}", told.err);
+    laptop.run(&["share", "forget", "notes", "--yes"]).ends(1);
+    let give_up = ["share", "follow", "notes", "--give-up"];
+    assert!(laptop.run(&give_up).ends(0).err.contains(lacks));
+    assert_eq!(laptop.run(&["ls", "notes"]).ends(0).err, "");
     let told = laptop
         .run(&["--json", "share", "follow", "notes", &rules])
         .ends(0);
@@ -183,7 +204,7 @@ fn device_without_proof_goes_over_by_itself_and_work_comes_back_once() {
         (told.field("epoch"), told.field("copies")),
         (1.into(), 0.into())
     );
-    assert_eq!(copies(&ada).len(), 1);
+    assert_eq!(copies(&ada).len(), 0);
 }
 
 #[test]
@@ -458,6 +479,7 @@ fn lost_file_is_named_with_its_directories() {
         let path = format!("{directory}/long");
         laptop.run(&["put", "long", "notes", &path]).ends(0);
     }
+    forget_own_content(&laptop);
     let rules = recovered(&ada, &[]);
     accepted(&mut orderer, &rules);
     let told = laptop.run(&["--json", "share", "follow", "notes", &rules]);

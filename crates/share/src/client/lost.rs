@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use reader::{Fetch, Prefetcher, ReadError, Spawner, Tree};
+use reader::{Blocks, Fetch, Prefetcher, ReadError, Spawner, Tree};
 use state::private;
+use store::Replica;
+use store::mirrors::Mirrors;
 use trust::calendar::date;
 use trust::shared::change::Change;
 use trust::shared::guard::Guard;
@@ -23,7 +25,9 @@ use trust::tree::inode::{Content, FileKind, Inode};
 
 use super::connection::{Connection, Lost as Away, Trouble};
 use super::driver::Command;
+use super::own::Return;
 use super::paths::Paths;
+use super::returned::Returned;
 use super::{Client, ClientError, NewFile};
 use crate::files::{Answer, Call, File, Place};
 use crate::home::GIVEN_BACK;
@@ -37,6 +41,8 @@ const MAX_COPIES: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Content that is read at a time, bytes.
 const WINDOW_BYTES: u64 = 1 << 20;
+/// Memory for blocks of lost work, bytes.
+const MEMORY_BYTES: u64 = 16 << 20;
 
 /// What came back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,6 +56,13 @@ pub struct GivenBack {
     pub lacking: Vec<(Vec<u8>, String)>,
     /// Changes of files that stand, moves, removals and decisions about members, which do not come back.
     pub others: u64,
+}
+
+impl GivenBack {
+    /// Whether there is something to tell.
+    pub fn is_news(&self) -> bool {
+        self.entries > 0 || !self.copies.is_empty() || !self.lacking.is_empty()
+    }
 }
 
 /// A file that is there again.
@@ -258,13 +271,24 @@ impl Client {
         };
         let (mut made, mut later) = (HashMap::new(), None);
         let mut paths = Paths::of(self.root(), lost.places());
+        let mut returned = Returned::read(&memories);
+        if returned.has_begun {
+            (given.entries, given.others) = (0, 0);
+        }
+        let tree = self.returning(patience);
         for written in &lost.files {
-            let back = match self.is_readable(&written.inode, patience).await {
+            if returned.has(written.file) {
+                continue;
+            }
+            let back = match is_readable(&tree, &written.inode, patience).await {
                 Ok(()) => self.put_back(written, &lost, &mut made, patience).await,
                 Err(error) => read_failed(&error),
             };
             match back {
-                Ok(Ok(copy)) => given.copies.push(copy),
+                Ok(Ok(copy)) => {
+                    returned.files.insert(written.file);
+                    given.copies.push(copy);
+                }
                 Ok(Err(why)) => {
                     let path = paths
                         .path(self, (written.parent, &written.name), until)
@@ -279,34 +303,29 @@ impl Client {
         if let Some(error) = later {
             return Err(error);
         }
-        for memory in &memories {
-            mark(memory)?;
+        if given.lacking.is_empty() {
+            for memory in &memories {
+                mark(memory)?;
+            }
+        } else {
+            // Nothing is given up unasked. A later process tries again; this one has told it.
+            returned.write(&memories)?;
+            self.0.before.set(&[]);
         }
         Ok(given)
     }
 
-    /// Whether the server gives the content of a file.
-    async fn is_readable(&self, inode: &Inode, patience: Duration) -> Result<(), ReadError> {
-        let patience = patience.min(PATIENCE);
+    /// Content of lost work: from this disk, from where it goes to the server, or from the server.
+    fn returning(&self, patience: Duration) -> Tree {
+        let place: Arc<dyn Replica> = Arc::new(Return {
+            own: self.0.own.clone(),
+            server: self.server_blocks(),
+            sink: self.server_sink(patience),
+        });
+        let mirrors = Arc::new(Mirrors::new(vec![place]));
+        let blocks = Blocks::new(self.hasher().clone(), mirrors, MEMORY_BYTES, None);
         let spawner = Spawner::on(tokio::runtime::Handle::current());
-        let tree = Tree::of_contents(Prefetcher::new(self.blocks().clone(), spawner));
-        let how = Fetch::Until(Instant::now() + patience);
-        tree.xattrs(inode, how).await?;
-        if !matches!(inode.content, Content::Regular(_)) {
-            return Ok(());
-        }
-        let (len, mut at) = (inode.content.size(), 0);
-        while at < len {
-            let how = Fetch::Until(Instant::now() + patience);
-            let until = at.saturating_add(WINDOW_BYTES);
-            let runs = tree.data_runs(inode, at, until, how).await?;
-            for run in runs.data {
-                let bytes = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
-                tree.read(inode, run.start, bytes, how).await?;
-            }
-            at = runs.until;
-        }
-        Ok(())
+        Tree::of_contents(Prefetcher::new(Arc::new(blocks), spawner))
     }
 
     /// Puts one file beside what stands. The inner error says why it cannot be there.
@@ -424,6 +443,28 @@ impl Client {
             _ => Ok(None),
         }
     }
+}
+
+/// Whether the content of a file is at the server now.
+async fn is_readable(tree: &Tree, inode: &Inode, patience: Duration) -> Result<(), ReadError> {
+    let patience = patience.min(PATIENCE);
+    let how = Fetch::Until(Instant::now() + patience);
+    tree.xattrs(inode, how).await?;
+    if !matches!(inode.content, Content::Regular(_)) {
+        return Ok(());
+    }
+    let (len, mut at) = (inode.content.size(), 0);
+    while at < len {
+        let how = Fetch::Until(Instant::now() + patience);
+        let until = at.saturating_add(WINDOW_BYTES);
+        let runs = tree.data_runs(inode, at, until, how).await?;
+        for run in runs.data {
+            let bytes = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
+            tree.read(inode, run.start, bytes, how).await?;
+        }
+        at = runs.until;
+    }
+    Ok(())
 }
 
 /// What a file comes to whose content cannot be read: it is lost if the server does not have it. Otherwise it may come

@@ -14,7 +14,8 @@
 //! | `beacons` | devices that must write again and again |
 //! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
-//! | `lost`, `paths` | what this device wrote and the log does not have after a fork |
+//! | `lost`, `paths`, `returned` | what this device wrote and the log does not have after a fork |
+//! | `own` | content that this device wrote, on its own disk |
 //! | `place` | the server's blocks for programs |
 //! | [`local`] | what these programs say to each other, as bytes |
 //! | `start`, `open` | from a home to an engine, and to a client |
@@ -42,8 +43,10 @@ mod lost;
 mod neighbour;
 mod open;
 mod outbox;
+mod own;
 mod paths;
 mod place;
+mod returned;
 mod start;
 mod status;
 #[cfg(test)]
@@ -81,7 +84,9 @@ pub use link::offered;
 use lost::Before;
 pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
-pub use place::Sink;
+use own::Own;
+pub use own::OwnSink as Sink;
+use place::{ServerBlocks, Sink as ServerSink};
 pub use status::{DeviceStatus, Phase, Status, View};
 
 /// How long an engine that ends waits for changes of other programs, at most.
@@ -151,7 +156,8 @@ struct Inner {
     places: Semaphore,
     tickets: AtomicU64,
     blocks: Arc<Blocks>,
-    sink: Sink,
+    sink: ServerSink,
+    own: Option<Arc<Own>>,
     hosting: Arc<Hosting>,
     /// What this device knew of earlier epochs of the log, where something of it may be lost.
     before: Before,
@@ -305,10 +311,29 @@ impl Client {
 
     /// Where blocks are put before a call names them. A put fails when the server has taken nothing of this client for
     /// `patience`: each answer begins that time anew for what waits behind it.
+    /// This device keeps them, too.
     pub fn sink(&self, patience: Duration) -> Sink {
         Sink {
+            own: self.0.own.clone(),
+            sink: self.server_sink(patience),
+        }
+    }
+
+    /// The same, and this device keeps nothing.
+    fn server_sink(&self, patience: Duration) -> ServerSink {
+        ServerSink {
             patience,
             ..self.0.sink.clone()
+        }
+    }
+
+    /// The server's blocks alone.
+    fn server_blocks(&self) -> ServerBlocks {
+        ServerBlocks {
+            name: self.0.sink.name.to_string(),
+            lines: self.0.sink.lines.clone(),
+            view: self.0.view.clone(),
+            own: None,
         }
     }
 

@@ -21,6 +21,7 @@ use super::link::Offered;
 use super::lost::Before;
 use super::neighbour::plug::Plug;
 use super::neighbour::seat::{self, Seat};
+use super::own::Own;
 use super::place::{ServerBlocks, Sink, Taken};
 use super::start::seen;
 use super::status::View;
@@ -49,7 +50,14 @@ impl Client {
             Seat::Guest(joined) => joined.view.clone(),
         };
         let policies = home.policies()?;
-        let (client, plug) = Client::new(policies, home.server(), &options, view, offered);
+        let own = Own::of(home.directory().to_owned(), policies.chain().hasher());
+        let (client, plug) = Client::new(
+            policies,
+            (home.server(), Some(own)),
+            &options,
+            view,
+            offered,
+        );
         seat.owes(&plug.before);
         let engine = Arc::downgrade(&client.0);
         let hosting = Arc::clone(&client.0.hosting);
@@ -70,7 +78,7 @@ impl Client {
         name: &str,
         options: &Options,
     ) -> Client {
-        let (client, plug) = Client::new(policies, name, options, seen(&core), offered);
+        let (client, plug) = Client::new(policies, (name, None), options, seen(&core), offered);
         plug.before.set(core.before());
         let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
         tokio::spawn(driver.run());
@@ -80,7 +88,7 @@ impl Client {
     /// A client, and what serves it.
     pub(super) fn new(
         policies: Policies,
-        name: &str,
+        (name, own): (&str, Option<Arc<Own>>),
         options: &Options,
         view: View,
         offered: Offered,
@@ -93,6 +101,8 @@ impl Client {
         let place: Arc<dyn Replica> = Arc::new(ServerBlocks {
             name: name.to_owned(),
             lines: lines.clone(),
+            view: views.clone(),
+            own: own.clone(),
         });
         let mirrors = Arc::new(Mirrors::new(vec![place]));
         let cache = options.cache.clone();
@@ -117,6 +127,7 @@ impl Client {
             places: Semaphore::new(options.calls.max(1)),
             tickets: Default::default(),
             blocks: Arc::new(blocks),
+            own,
             sink: Sink {
                 name: name.into(),
                 lines,

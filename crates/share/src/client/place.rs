@@ -9,9 +9,11 @@ use bytes::Bytes;
 use store::{BlockSink, BlockStore, BoxFuture, Replica, StoreError};
 use tokio::sync::watch;
 use tokio::time::{timeout, timeout_at};
-use trust::{Handle, Record};
+use trust::{Frame, Handle, Record};
 
 use super::connection::Stores;
+use super::own::{Own, without};
+use super::status::{Phase, View};
 
 /// A server that has no room is asked again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -55,6 +57,28 @@ fn closed(place: &str) -> StoreError {
 pub(super) struct ServerBlocks {
     pub(super) name: String,
     pub(super) lines: watch::Receiver<Option<Arc<dyn Stores>>>,
+    /// An engine that has stopped connects to nobody.
+    pub(super) view: watch::Receiver<View>,
+    /// What this device wrote is read from its own disk first.
+    pub(super) own: Option<Arc<Own>>,
+}
+
+impl ServerBlocks {
+    /// Asks the server.
+    async fn ask(&self, want: &[Handle], around: usize) -> Result<Vec<Record>, StoreError> {
+        let get =
+            move |line: Arc<dyn Stores>| async move { line.store().get_many(want, around).await };
+        let mut view = self.view.clone();
+        let stopped = view.wait_for(|view| matches!(view.phase, Phase::Stopped(_)));
+        tokio::select! {
+            biased;
+            got = over(&self.lines, &self.name, get, drop) => got,
+            Ok(_) = stopped => Err(StoreError::Unavailable {
+                place: self.name.clone(),
+                cause: "this device asks its server nothing more".to_owned(),
+            }),
+        }
+    }
 }
 
 impl BlockStore for ServerBlocks {
@@ -67,9 +91,22 @@ impl BlockStore for ServerBlocks {
         want: &'a [Handle],
         around: usize,
     ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
-        let get =
-            move |line: Arc<dyn Stores>| async move { line.store().get_many(want, around).await };
-        Box::pin(over(&self.lines, &self.name, get, drop))
+        Box::pin(async move {
+            let Some(own) = &self.own else {
+                return self.ask(want, around).await;
+            };
+            let mut found = own.get(want).await;
+            let rest = without(want, &found);
+            if !rest.is_empty() {
+                // Without an answer nobody knows that the server does not have them.
+                found.extend(self.ask(&rest, around).await?);
+            }
+            Ok(found)
+        })
+    }
+
+    fn try_cached(&self, handle: &Handle) -> Option<Frame> {
+        self.own.as_ref()?.try_cached(handle)
     }
 
     fn get_within<'a>(

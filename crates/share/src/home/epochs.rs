@@ -65,6 +65,19 @@ impl Home {
         memories.filter(is_open).collect()
     }
 
+    /// Gives up what this device alone has of earlier epochs, and what has not come back, durably. Its entries stay in
+    /// the memories of these epochs.
+    ///
+    /// # Errors
+    /// [`HomeError`].
+    pub fn give_up(&self) -> Result<(), HomeError> {
+        let epoch = self.policies()?.newest_epoch().number;
+        for memory in self.earlier_memories(epoch) {
+            private::replace(&memory.join(GIVEN_BACK), b"")?;
+        }
+        Ok(())
+    }
+
     /// Takes policies from the genesis on, durably. They must continue those of the home. If they begin another epoch of
     /// the log, the device goes over to it. Waits for a process that uses the home, until the deadline or until that process
     /// has taken them: it may go on with them, and keep the home.

@@ -14,6 +14,8 @@
 //!     evidence/      files that convict the server, or a device; those of closed epochs in `archive/`
 //!     epoch-N/       journal, leaves and times of the log's epoch N, after a fork (`epochs`)
 //!     given-back     there, or beside a journal: nothing of that memory is to be given back any more
+//!     returned       beside a journal of an earlier epoch: what has come back, as long as other files have not
+//!     own/           content that this device wrote (`client::own`)
 //!     socket         where a running engine answers other programs of this user
 //! ```
 //!

@@ -72,7 +72,7 @@ fn refuse_loss(idle: &Idle, args: &ShareForget) -> Outcome<()> {
     if idle.owes() {
         let error = "this device has gone over to another log after a fork, and what it alone has is not back yet";
         let hint = format!(
-            "`bulla ls {name}` gives it back when the server answers; --discard gives it up"
+            "`bulla ls {name}` gives it back when the server answers, and names what lacks its content; --discard gives it up"
         );
         return Err(Failure::new(Kind::Unsent, error).with_hint(hint));
     }

@@ -322,7 +322,11 @@ pub fn follow(args: &ShareFollow, config: &Config, output: &mut Output) -> Outco
     let epoch = shared.client().policies().newest_epoch().number;
     let recovered = shared.recovered().fields();
     let size = shared.run(async { Ok(shared.client().status(shared.until()).await?.log.size) });
+    let home = shared.home().clone();
     let size = shared.close(size, output)?;
+    if args.give_up {
+        home.give_up()?;
+    }
     if !output.json() {
         output.line(&match followed {
             Followed::Epoch(_) => format!("this device is in epoch {epoch} of the log now"),

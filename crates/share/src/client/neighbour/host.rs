@@ -24,7 +24,6 @@ use super::socket::{self, Owner, greet, read_frame, write_frame};
 use crate::client::local::{
     Asked, MAX_ASKED_BYTES, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES, PROTOCOL, RECORDS_BYTES, Told,
 };
-use crate::client::place::ServerBlocks;
 use crate::client::{Client, ClientError, Inner};
 
 /// Most programs that are connected at a time.
@@ -339,10 +338,8 @@ async fn work(
         return;
     };
     let until = Instant::now() + AT_LAST;
-    let place = ServerBlocks {
-        name: client.0.sink.name.to_string(),
-        lines: client.0.sink.lines.clone(),
-    };
+    // The program has looked at what this device keeps, and keeps what it puts.
+    let place = client.server_blocks();
     let told = match asked {
         Asked::Call(id, call) => {
             let _place = calls.acquire().await;
@@ -374,10 +371,12 @@ async fn work(
             Err(error) => Told::Done(id, Err(error)),
         },
         Asked::Put(id, records) => {
-            let put = client.sink(AT_LAST).put(&records).await;
+            let put = client.server_sink(AT_LAST).put(&records).await;
             Told::Done(id, put.map(|()| Vec::new()))
         }
-        Asked::Touch(id, handles) => Told::Done(id, client.sink(AT_LAST).touch(&handles).await),
+        Asked::Touch(id, handles) => {
+            Told::Done(id, client.server_sink(AT_LAST).touch(&handles).await)
+        }
         Asked::Beacons(id) => match client.beacons_changed(until).await {
             Ok(()) => Told::Done(id, Ok(Vec::new())),
             Err(_) => return,

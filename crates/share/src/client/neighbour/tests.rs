@@ -42,7 +42,7 @@ async fn guest_at(home: &Home) -> Client {
     let policies = home.policies().unwrap();
     let (client, plug) = Client::new(
         policies,
-        "lab",
+        ("lab", None),
         &options,
         joined.view.clone(),
         Default::default(),

@@ -28,7 +28,13 @@ fn watching(lab: &Lab, wire: &Arc<Wire>, within: Duration) -> Client {
         device: DeviceKey::from(&key(1).public()),
         wire: Arc::clone(wire),
     });
-    let (client, plug) = Client::new(policies, "lab", &options, seen(&core), Default::default());
+    let (client, plug) = Client::new(
+        policies,
+        ("lab", None),
+        &options,
+        seen(&core),
+        Default::default(),
+    );
     let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
     tokio::spawn(driver.with_beacons(Beacons::of(&home)).run());
     client

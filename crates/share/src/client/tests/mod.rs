@@ -171,8 +171,13 @@ impl Lab {
             device: DeviceKey::from(&key(machine).public()),
             wire: Arc::default(),
         });
-        let (client, plug) =
-            Client::new(policies, "lab", &options, seen(&core), Default::default());
+        let (client, plug) = Client::new(
+            policies,
+            ("lab", None),
+            &options,
+            seen(&core),
+            Default::default(),
+        );
         let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
         (client, driver)
     }

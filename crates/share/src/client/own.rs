@@ -1,0 +1,194 @@
+//! Content that this device wrote, on its own disk: after a fork the server of the log that stands may not have it
+//! (decision 0087).
+//!
+//! It lies in the directory `own` of the home, in the format of the disk cache, which several processes may write at once.
+//! The newest [`QUOTA_BYTES`] are kept, whoever has attested them. Entries are attested in their order, so what is
+//! given up first is what others have had for the longest time. Nothing here is trusted: each block is hashed.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use store::cache::{CacheLimits, CacheStore, DiskCache};
+use store::{BlockSink, BlockStore, BoxFuture, Replica, StoreError};
+use tokio::task::spawn_blocking;
+use trust::{Frame, Handle, Hasher, Record};
+
+use super::place::{ServerBlocks, Sink};
+
+/// The directory in the home.
+const OWN: &str = "own";
+/// Disk space that it may take, bytes.
+const QUOTA_BYTES: u64 = 1 << 30;
+/// Space that stays free for others, bytes.
+const KEEP_FREE_BYTES: u64 = 256 << 20;
+
+/// Content that this device wrote. Opened when it is needed.
+pub(super) struct Own {
+    directory: PathBuf,
+    hasher: Hasher,
+    opened: Mutex<Option<Arc<DiskCache>>>,
+}
+
+impl Own {
+    /// That of the home in this directory.
+    pub(super) fn of(home: PathBuf, hasher: Hasher) -> Arc<Own> {
+        Arc::new(Own {
+            directory: home.join(OWN),
+            hasher,
+            opened: Mutex::default(),
+        })
+    }
+
+    /// None: this device has written nothing yet, and nothing is to be made; or the directory cannot be used. Blocks.
+    fn open(&self, make: bool) -> Option<Arc<DiskCache>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if opened.is_none() && (make || self.directory.exists()) {
+            let limits = CacheLimits {
+                quota_bytes: QUOTA_BYTES,
+                keep_free_bytes: KEEP_FREE_BYTES,
+            };
+            match DiskCache::open(&self.directory, limits) {
+                Ok(cache) => {
+                    cache.wait_for_the_disk();
+                    // Waits until it is known what is there, so that it is not written twice.
+                    cache.read_each(&[], |_, _| ());
+                    *opened = Some(cache);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "this device does not keep what it writes itself");
+                }
+            }
+        }
+        opened.clone()
+    }
+
+    /// Keeps blocks. The end of the process does not lose them afterwards.
+    async fn keep(self: &Arc<Self>, records: &[Record]) {
+        let (own, records) = (Arc::clone(self), records.to_vec());
+        let keeping = move || {
+            if let Some(cache) = own.open(true) {
+                for record in &records {
+                    cache.put(record.handle, &record.frame);
+                }
+                cache.finish_writing();
+            }
+        };
+        if let Err(error) = spawn_blocking(keeping).await {
+            tracing::warn!(%error, "this device does not keep what it writes itself");
+        }
+    }
+
+    /// Those of these blocks that are here and whole.
+    pub(super) async fn get(self: &Arc<Self>, want: &[Handle]) -> Vec<Record> {
+        let own = Arc::clone(self);
+        let Ok(Some(cache)) = spawn_blocking(move || own.open(false)).await else {
+            return Vec::new();
+        };
+        let store = CacheStore(Arc::clone(&cache));
+        let mut found = store.get_many(want, 0).await.unwrap_or_default();
+        found.retain(|record| {
+            let is_whole = self.is_whole(record);
+            if !is_whole {
+                cache.remove_damaged(&record.handle);
+            }
+            is_whole
+        });
+        found
+    }
+
+    fn is_whole(&self, Record { handle, frame }: &Record) -> bool {
+        let plain = frame.unpack();
+        plain.is_ok_and(|plain| self.hasher.name(frame.kind(), &plain) == *handle)
+    }
+
+    /// A block that needs no wait for the disk.
+    pub(super) fn try_cached(&self, handle: &Handle) -> Option<Frame> {
+        let opened = self.opened.try_lock().ok()?;
+        opened.as_ref()?.try_cached(handle)
+    }
+}
+
+/// Puts blocks into what this device keeps, and into the server.
+#[derive(Clone)]
+pub struct OwnSink {
+    pub(super) own: Option<Arc<Own>>,
+    pub(super) sink: Sink,
+}
+
+impl std::fmt::Debug for OwnSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Own{:?}", self.sink)
+    }
+}
+
+impl BlockSink for OwnSink {
+    fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let keeping = async {
+                if let Some(own) = self.own.as_ref().filter(|_| !records.is_empty()) {
+                    own.keep(records).await;
+                }
+            };
+            let (put, ()) = tokio::join!(self.sink.put(records), keeping);
+            put
+        })
+    }
+
+    fn touch<'a>(
+        &'a self,
+        handles: &'a [Handle],
+    ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
+        self.sink.touch(handles)
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.sink.flush()
+    }
+}
+
+/// The blocks of lost work: what is on this disk goes to the server before it is given. So who has read a file by this
+/// may name it in an entry.
+pub(super) struct Return {
+    pub(super) own: Option<Arc<Own>>,
+    pub(super) server: ServerBlocks,
+    pub(super) sink: Sink,
+}
+
+impl BlockStore for Return {
+    fn place(&self) -> &str {
+        self.server.place()
+    }
+
+    fn get_many<'a>(
+        &'a self,
+        want: &'a [Handle],
+        around: usize,
+    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
+        Box::pin(async move {
+            let mut found = match &self.own {
+                Some(own) => own.get(want).await,
+                None => Vec::new(),
+            };
+            if !found.is_empty() {
+                self.sink.put(&found).await?;
+            }
+            let rest = without(want, &found);
+            if !rest.is_empty() {
+                found.extend(self.server.get_many(&rest, around).await?);
+            }
+            Ok(found)
+        })
+    }
+}
+
+impl Replica for Return {
+    fn head(&self) -> BoxFuture<'_, Result<bytes::Bytes, StoreError>> {
+        self.server.head()
+    }
+}
+
+/// Those that were not found.
+pub(super) fn without(want: &[Handle], found: &[Record]) -> Vec<Handle> {
+    let is_found = |handle: &&Handle| found.iter().any(|record| record.handle == **handle);
+    want.iter().filter(|it| !is_found(it)).copied().collect()
+}
