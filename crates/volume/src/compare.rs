@@ -15,9 +15,8 @@ use trust::prefix::Prefix;
 use trust::sighting::{Seen, Sighting};
 use trust::split_view::{Relation, SplitView, Verdict, conclude, ordered, relation};
 
-use crate::consistency;
+use crate::consistency::{self, share};
 use crate::error::{VolumeError, gravest};
-use crate::history::share;
 use crate::volume::Volume;
 
 /// How what two readers have seen stands to each other.

@@ -25,7 +25,6 @@ use trust::tiles::{MAX_TILE_BYTES, TileName};
 
 use crate::error::VolumeError;
 use crate::heads::HeadRound;
-use crate::history::share;
 use crate::kept::{self, lock};
 
 impl HeadRound<'_> {
@@ -230,4 +229,14 @@ async fn tiles(
 /// A tile as the replica has it. One byte more than allowed is enough to refuse it.
 async fn whole(objects: &dyn Objects, name: ObjectName) -> Result<Option<Bytes>, StoreError> {
     objects.range(name, 0, MAX_TILE_BYTES + 1).await
+}
+
+/// The deadline for one replica. Each but the last gets half of the time that is left, so one that
+/// stalls leaves time for those after it.
+pub(crate) fn share(deadline: Instant, is_last: bool) -> Instant {
+    if is_last {
+        return deadline;
+    }
+    let now = Instant::now();
+    now + deadline.saturating_duration_since(now) / 2
 }

@@ -41,7 +41,7 @@ use crate::extract::beneath::open_beneath;
 use crate::extract::mark::Mark;
 pub use crate::extract::outcome::{ExtractError, ExtractOptions, Extracted, Refused};
 use crate::extract::target::{Fill, Shared, open_target, shown, system, times};
-use crate::extract::there::{There, below, replace};
+use crate::extract::there::{There, below, replace, split};
 use crate::snapshot::Snapshot;
 use crate::verify::{MAX_DEPTH, Tally};
 use crate::volume::Volume;
@@ -588,15 +588,5 @@ impl Work {
         if self.made.skipped.len() < MAX_SKIPPED_TOLD {
             self.made.skipped.push((shown(path), why));
         }
-    }
-}
-
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => {
-            let (parent, base) = path.split_at(at);
-            (parent, base.strip_prefix(b"/").unwrap_or(base))
-        }
-        None => (b"", path),
     }
 }

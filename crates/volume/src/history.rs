@@ -30,7 +30,7 @@ use trust::version_name::VersionName;
 
 use reader::ReadError;
 
-use crate::consistency;
+use crate::consistency::{self, share};
 use crate::error::{VolumeError, gravest};
 use crate::heads::{HeadRound, VerifiedHead};
 use crate::search::Search;
@@ -550,14 +550,4 @@ pub(crate) fn wait_for_lone(histories: &mut [History], deadline: Instant) {
     if let [lone] = histories {
         lone.patience = deadline.saturating_duration_since(Instant::now());
     }
-}
-
-/// The deadline for one replica. Each but the last gets half of the time that is left, so one that
-/// stalls leaves time for those after it.
-pub(crate) fn share(deadline: Instant, is_last: bool) -> Instant {
-    if is_last {
-        return deadline;
-    }
-    let now = Instant::now();
-    now + deadline.saturating_duration_since(now) / 2
 }

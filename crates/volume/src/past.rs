@@ -24,8 +24,9 @@ use trust::judge::{Freshness, Offer};
 use trust::tiles::{self, Edge};
 use trust::version_name::{BadVersionName, VersionName};
 
+use crate::consistency::share;
 use crate::error::{VolumeError, gravest};
-use crate::history::{self, History, Kept, Standing, share};
+use crate::history::{self, History, Kept, Standing};
 use crate::snapshot::Snapshot;
 use crate::volume::Volume;
 

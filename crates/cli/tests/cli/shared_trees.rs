@@ -114,7 +114,8 @@ fn put_of_a_tree_leaves_alone_what_is_the_same() {
     let before = put();
     assert_eq!(put(), before, "nothing has changed");
     // Content that has the same length and time is put; and so is a file of which only the mode or the time is another.
-    let changes: [(&str, &dyn Fn(&Path)); 4] = [
+    type Change<'a> = (&'a str, &'a dyn Fn(&Path));
+    let changes: [Change<'_>; 4] = [
         ("content", &|path| {
             fs::write(path, noise(5, 100_000)).unwrap();
             touch(path, 1_000_000_000);

@@ -25,7 +25,7 @@ use trust::tree::inode::{Content, FileKind, Inode};
 
 use super::connection::{Connection, Lost as Away, Trouble};
 use super::driver::Command;
-use super::own::Return;
+use super::own_place::Return;
 use super::paths::Paths;
 use super::returned::Returned;
 use super::{Client, ClientError, NewFile};

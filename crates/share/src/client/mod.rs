@@ -44,6 +44,7 @@ mod neighbour;
 mod open;
 mod outbox;
 mod own;
+mod own_place;
 mod paths;
 mod place;
 mod returned;
@@ -85,7 +86,7 @@ use lost::Before;
 pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
 use own::Own;
-pub use own::OwnSink as Sink;
+pub use own_place::OwnSink as Sink;
 use place::{ServerBlocks, Sink as ServerSink};
 pub use status::{DeviceStatus, Phase, Status, View};
 

@@ -8,12 +8,10 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use store::BlockStore;
 use store::cache::{CacheLimits, CacheStore, DiskCache};
-use store::{BlockSink, BlockStore, BoxFuture, Replica, StoreError};
 use tokio::task::spawn_blocking;
 use trust::{Frame, Handle, Hasher, Record};
-
-use super::place::{ServerBlocks, Sink};
 
 /// The directory in the home.
 const OWN: &str = "own";
@@ -63,7 +61,7 @@ impl Own {
     }
 
     /// Keeps blocks. The end of the process does not lose them afterwards.
-    async fn keep(self: &Arc<Self>, records: &[Record]) {
+    pub(super) async fn keep(self: &Arc<Self>, records: &[Record]) {
         let (own, records) = (Arc::clone(self), records.to_vec());
         let keeping = move || {
             if let Some(cache) = own.open(true) {
@@ -105,85 +103,6 @@ impl Own {
     pub(super) fn try_cached(&self, handle: &Handle) -> Option<Frame> {
         let opened = self.opened.try_lock().ok()?;
         opened.as_ref()?.try_cached(handle)
-    }
-}
-
-/// Puts blocks into what this device keeps, and into the server.
-#[derive(Clone)]
-pub struct OwnSink {
-    pub(super) own: Option<Arc<Own>>,
-    pub(super) sink: Sink,
-}
-
-impl std::fmt::Debug for OwnSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Own{:?}", self.sink)
-    }
-}
-
-impl BlockSink for OwnSink {
-    fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            let keeping = async {
-                if let Some(own) = self.own.as_ref().filter(|_| !records.is_empty()) {
-                    own.keep(records).await;
-                }
-            };
-            let (put, ()) = tokio::join!(self.sink.put(records), keeping);
-            put
-        })
-    }
-
-    fn touch<'a>(
-        &'a self,
-        handles: &'a [Handle],
-    ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
-        self.sink.touch(handles)
-    }
-
-    fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.sink.flush()
-    }
-}
-
-/// The blocks of lost work: what is on this disk goes to the server before it is given. So who has read a file by this
-/// may name it in an entry.
-pub(super) struct Return {
-    pub(super) own: Option<Arc<Own>>,
-    pub(super) server: ServerBlocks,
-    pub(super) sink: Sink,
-}
-
-impl BlockStore for Return {
-    fn place(&self) -> &str {
-        self.server.place()
-    }
-
-    fn get_many<'a>(
-        &'a self,
-        want: &'a [Handle],
-        around: usize,
-    ) -> BoxFuture<'a, Result<Vec<Record>, StoreError>> {
-        Box::pin(async move {
-            let mut found = match &self.own {
-                Some(own) => own.get(want).await,
-                None => Vec::new(),
-            };
-            if !found.is_empty() {
-                self.sink.put(&found).await?;
-            }
-            let rest = without(want, &found);
-            if !rest.is_empty() {
-                found.extend(self.server.get_many(&rest, around).await?);
-            }
-            Ok(found)
-        })
-    }
-}
-
-impl Replica for Return {
-    fn head(&self) -> BoxFuture<'_, Result<bytes::Bytes, StoreError>> {
-        self.server.head()
     }
 }
 

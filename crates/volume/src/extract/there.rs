@@ -162,3 +162,14 @@ pub(super) fn below<'a>(base: &[u8], path: &'a [u8]) -> &'a [u8] {
     let rest = path.strip_prefix(base).unwrap_or(path);
     rest.strip_prefix(b"/").unwrap_or(rest)
 }
+
+/// The directory of a path, and the last name.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => {
+            let (parent, base) = path.split_at(at);
+            (parent, base.strip_prefix(b"/").unwrap_or(base))
+        }
+        None => (b"", path),
+    }
+}

@@ -14,8 +14,7 @@ use std::rc::Rc;
 use ::share::files::File;
 use trust::shared::principal::{FileId, Name};
 
-use super::local::{Directory, Entry};
-use super::put::unreadable;
+use super::local::{Directory, Entry, unreadable};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::sharing::places::Address;
 

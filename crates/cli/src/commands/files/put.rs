@@ -35,7 +35,7 @@ use trust::inode::{
 use trust::shared::principal::{FileId, Name};
 
 use super::descent::{Descent, Filling, Next, Old, Pending, There, ToPut, valid};
-use super::local::{Attributes, Entry, Found, Linked};
+use super::local::{Attributes, Entry, Found, Linked, unreadable};
 use super::names::{directory, ensure};
 use super::words::Words;
 use crate::args::Put;
@@ -135,20 +135,10 @@ struct Link {
     to: Address,
 }
 
-/// The failure for a file of this machine that cannot be read.
-pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    let shown = text::printable(path.as_os_str().as_bytes());
-    let mut failure = Failure::io(format!("cannot read {shown}"), error);
-    if !matches!(failure.kind, Kind::NoFile) {
-        failure = failure.with_hint("make the file readable, or leave it out");
-    }
-    failure
-}
-
 /// What came of a step.
 enum Became {
     /// A directory is there.
-    Filling(Filling),
+    Filling(Box<Filling>),
     /// A file is put that took so much memory, or it gets its name when its other name is there.
     Put(u64, Option<Link>),
 }
@@ -254,7 +244,7 @@ impl Putting<'_, '_> {
             }
             match under_way.next().await.transpose()? {
                 None => return Ok(links),
-                Some(Became::Filling(filling)) => left.filled(filling),
+                Some(Became::Filling(filling)) => left.filled(*filling),
                 Some(Became::Put(bytes, link)) => {
                     left.put(bytes);
                     links.extend(link);
@@ -316,7 +306,7 @@ impl Putting<'_, '_> {
             false => self.there(id, &to, &names).await?,
         };
         let filling = pending.filling(from, names, (id, there));
-        Ok(Became::Filling(filling))
+        Ok(Became::Filling(Box::new(filling)))
     }
 
     /// What a name of the volume leads to.
