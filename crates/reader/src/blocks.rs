@@ -22,8 +22,8 @@ mod verified;
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use store::blocking::Blocking;
@@ -40,6 +40,9 @@ pub use overlay::{Overlay, OverlayError, Position, Upload};
 use response::Response;
 pub use verified::Counters;
 use verified::{VerifiedCache, describe};
+
+/// Wrong blocks that are remembered.
+const MAX_WRONG: usize = 256;
 
 /// How long a read may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +61,8 @@ pub struct Blocks {
     /// Only for a volume that is written on this machine.
     overlay: Option<Overlay>,
     in_flight: InFlight,
+    /// The errors of blocks that were wrong.
+    wrong: Mutex<HashMap<Handle, ReadError>>,
     disk: DiskBreaker,
 }
 
@@ -83,6 +88,7 @@ impl Blocks {
             mirrors,
             overlay: None,
             in_flight: InFlight::default(),
+            wrong: Mutex::default(),
             disk: DiskBreaker::default(),
         }
     }
@@ -287,8 +293,6 @@ impl Blocks {
             return Err(ReadError::NotCached);
         };
         let mut have: HashMap<Handle, K::Decoded> = HashMap::with_capacity(handles.len());
-        // A wrong answer that another fetch of the same blocks got: it counts more than that nobody answers.
-        let mut evidence: Option<ReadError> = None;
         loop {
             let (mut missing, mut seen) = (Vec::new(), HashSet::new());
             for handle in handles {
@@ -326,11 +330,7 @@ impl Blocks {
                 let asked = self.ask_mirrors(&missing, lens, (expect, deadline));
                 match asked.await {
                     Ok(blocks) => have.extend(blocks),
-                    Err(error) => {
-                        let error = evidence.filter(|_| error.is_outage()).unwrap_or(error);
-                        fetch.fail(error.clone());
-                        return Err(error);
-                    }
+                    Err(error) => return Err(self.gravest(error, &missing)),
                 }
             }
             drop(fetch);
@@ -339,16 +339,32 @@ impl Blocks {
                 // fetch requests them itself.
                 let ended = tokio::time::timeout_at(deadline.into(), other.changed());
                 if ended.await.is_err() {
-                    return Err(evidence.unwrap_or_else(|| ReadError::Unavailable {
+                    let error = ReadError::Unavailable {
                         what: describe::<K>(handles),
                         cause: "no answer before the deadline".to_owned(),
                         denied: Vec::new(),
-                    }));
+                    };
+                    return Err(self.gravest(error, handles));
                 }
-                let error = other.borrow().clone();
-                evidence = evidence.or(error.filter(|error| !error.is_outage()));
             }
         }
+    }
+
+    /// Why these blocks cannot be read. That one of them was wrong counts more than that nobody answers now, also if
+    /// another fetch, for example one ahead of its reader, met the wrong one.
+    fn gravest<K>(&self, error: ReadError, handles: &[Handle<K>]) -> ReadError {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if error.is_outage() {
+            let mut known = handles.iter().filter_map(|it| wrong.get(&it.any()));
+            return known.next().cloned().unwrap_or(error);
+        }
+        if wrong.len() > MAX_WRONG {
+            wrong.clear();
+        }
+        for handle in handles.iter().take(MAX_WRONG) {
+            wrong.insert(handle.any(), error.clone());
+        }
+        error
     }
 
     /// Moves from `missing` to `have` what the disk cache has, unless the disk is stuck.

@@ -10,10 +10,10 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::yield_now;
 use trust::{Handle, Record};
 
-/// Batches under way at a time.
-const BATCHES: usize = 4;
+/// Batches under way at a time. Together they fit into the smallest ring of a server.
+const BATCHES: usize = 2;
 /// A batch takes no more blocks when it has so many bytes.
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 512 << 10;
 
 /// A sink that gathers what several callers put.
 #[derive(Debug)]

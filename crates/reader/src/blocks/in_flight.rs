@@ -6,30 +6,24 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 use trust::Handle;
 
-use crate::error::ReadError;
-
-/// How a fetch ended: its error, if it had one.
-type End = Option<ReadError>;
-
 /// The fetches in flight, by the blocks that they fetch.
-pub(super) type InFlight = Mutex<HashMap<Handle, watch::Receiver<End>>>;
+pub(super) type InFlight = Mutex<HashMap<Handle, watch::Receiver<()>>>;
 
 /// A fetch in flight. Other readers of its blocks wait until it is dropped, then look again.
 pub(super) struct FetchGuard<'a> {
     in_flight: &'a InFlight,
     pub(super) names: Vec<Handle>,
-    end: watch::Sender<End>,
-    error: End,
+    _end: watch::Sender<()>,
 }
 
 impl<'a> FetchGuard<'a> {
     /// Starts a fetch of the blocks that no other fetch brings. Also gives a receiver for each other
-    /// fetch, which changes when that fetch ends, to its error.
+    /// fetch, which fails when that fetch ends.
     pub(super) fn begin<K>(
         in_flight: &'a InFlight,
         handles: &[Handle<K>],
-    ) -> (Self, Vec<watch::Receiver<End>>) {
-        let (end, waiter) = watch::channel(None);
+    ) -> (Self, Vec<watch::Receiver<()>>) {
+        let (end, waiter) = watch::channel(());
         let mut names = Vec::with_capacity(handles.len());
         let mut others = Vec::new();
         let mut map = in_flight.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,16 +41,10 @@ impl<'a> FetchGuard<'a> {
             FetchGuard {
                 in_flight,
                 names,
-                end,
-                error: None,
+                _end: end,
             },
             others,
         )
-    }
-
-    /// Ends with this error, which those who wait get too.
-    pub(super) fn fail(mut self, error: ReadError) {
-        self.error = Some(error);
     }
 }
 
@@ -69,7 +57,5 @@ impl Drop for FetchGuard<'_> {
         for name in &self.names {
             map.remove(name);
         }
-        drop(map);
-        self.end.send_replace(self.error.take());
     }
 }
