@@ -353,18 +353,12 @@ impl Blocks {
     /// Why these blocks cannot be read. That one of them was wrong counts more than that nobody answers now, also if
     /// another fetch, for example one ahead of its reader, met the wrong one.
     fn gravest<K>(&self, error: ReadError, handles: &[Handle<K>]) -> ReadError {
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        if error.is_outage() {
-            let mut known = handles.iter().filter_map(|it| wrong.get(&it.any()));
-            return known.next().cloned().unwrap_or(error);
+        let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if !error.is_outage() {
+            return error;
         }
-        if wrong.len() > MAX_WRONG {
-            wrong.clear();
-        }
-        for handle in handles.iter().take(MAX_WRONG) {
-            wrong.insert(handle.any(), error.clone());
-        }
-        error
+        let mut known = handles.iter().filter_map(|it| wrong.get(&it.any()));
+        known.next().cloned().unwrap_or(error)
     }
 
     /// Moves from `missing` to `have` what the disk cache has, unless the disk is stuck.
@@ -406,8 +400,25 @@ impl Blocks {
         let counters = &self.cache.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
         match self.mirrors.fetch(around, response.clone(), deadline).await {
-            Ok(()) => response.blocks(),
-            Err(faults) => Err(response.error(describe::<K>(wanted), &faults)),
+            Ok(()) => {
+                let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+                if !wrong.is_empty() {
+                    wanted.iter().for_each(|it| drop(wrong.remove(&it.any())));
+                }
+                drop(wrong);
+                response.blocks()
+            }
+            Err(faults) => {
+                let handles = response.wrong_handles();
+                let error = response.error(describe::<K>(wanted), &faults);
+                let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+                if wrong.len() + handles.len() > MAX_WRONG {
+                    wrong.clear();
+                }
+                let of_each = handles.into_iter().take(MAX_WRONG);
+                wrong.extend(of_each.map(|handle| (handle, error.clone())));
+                Err(error)
+            }
         }
     }
 }

@@ -35,6 +35,8 @@ struct Got<K: Decode> {
     malformed: Option<ReadError>,
     /// The first wrong answer, and the mirror that gave it.
     wrong: Option<(String, Reject)>,
+    /// The blocks that came wrong.
+    wrong_handles: Vec<Handle>,
 }
 
 impl<K: Decode> Response<K> {
@@ -57,6 +59,7 @@ impl<K: Decode> Response<K> {
                 blocks: HashMap::new(),
                 malformed: None,
                 wrong: None,
+                wrong_handles: Vec::new(),
             }),
         })
     }
@@ -75,6 +78,16 @@ impl<K: Decode> Response<K> {
             Some(malformed) => Err(malformed),
             None => Ok(std::mem::take(&mut got.blocks)),
         }
+    }
+
+    /// The blocks that came wrong, and have not come right.
+    pub(super) fn wrong_handles(&self) -> Vec<Handle> {
+        let got = self.got();
+        let wrong = got.wrong_handles.iter();
+        wrong
+            .filter(|it| got.missing.contains(it))
+            .copied()
+            .collect()
     }
 
     /// Why some blocks did not come. Evidence of a wrong answer is reported before an outage.
@@ -148,6 +161,7 @@ impl<K: Decode> ResponseVerifier for Response<K> {
                     let mut got = self.got();
                     let evidence = (replica.place().to_owned(), why.clone());
                     got.wrong.get_or_insert(evidence);
+                    got.wrong_handles.push(*handle);
                     wrong.push((*handle, why));
                 }
                 Err(malformed) => {

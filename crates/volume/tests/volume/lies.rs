@@ -303,5 +303,10 @@ async fn reader_who_waits_for_the_fetch_of_another_hears_that_the_block_was_wron
     for (who, read) in [("who asks", first), ("who waits", second)] {
         let error = read.expect_err(who);
         assert_eq!(error.class(), Some(Class::Integrity), "{who}: {error}");
-    }
+    } // Nobody answers now, and who was wrong is known. A block that nobody gave wrong is only not there.
+    let soon = within(Duration::from_millis(300));
+    let again = snapshot.read(&small, 0, 1000, soon).await.unwrap_err();
+    assert_eq!(again.class(), Some(Class::Integrity), "{again}");
+    let other = read_with(&volume, "big", soon).await.unwrap_err();
+    assert_eq!(other.class(), Some(Class::Unavailable), "{other}");
 }
