@@ -33,13 +33,14 @@ cleanup() {
     exit "$code"
 }
 # A test can set BULLA_PROGRAM to a program that is already built.
-bulla="${BULLA_PROGRAM:-${CARGO_TARGET_DIR:-$PWD/target}/demo/bulla}"
+bulla="${BULLA_PROGRAM:-${CARGO_TARGET_DIR:-$PWD/target}/debug/bulla}"
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
 if [ -z "${BULLA_PROGRAM:-}" ]; then
-    say "Build"
-    cargo build --quiet --profile demo --package bulla
+    # As the tests are built, with their features, so that `make test` builds none of it again.
+    say "Build, without optimization"
+    cargo build --quiet --package bulla --package bulla-bench --package xtask --bin bulla
 fi
 export BULLA_STATE_DIR="$work/state" BULLA_CACHE_DIR="$work/cache"
 export BULLA_CONFIG="$work/config.toml"
@@ -202,17 +203,17 @@ read          $(rate "$files" "$read_s") files/s, $(rate "$((bytes / 1048576))" 
 change        arrived in the mount $arrive_s s after it was published
 liars         an old version: exit 21; an altered byte: exit 20, masked by an honest mirror; gone: exit 30
 
-Go on with your own:
-  target/demo/bulla key new --out ~/bulla.key
-  target/demo/bulla publish DIR REPO --key ~/bulla.key
-  target/demo/bulla serve REPO --listen 0.0.0.0:28552
-  target/demo/bulla mount VOLUMEID@bulla://HOST DIR
+Go on with your own (`make build` makes the fast program, target/release/bulla):
+  target/debug/bulla key new --out ~/bulla.key
+  target/debug/bulla publish DIR REPO --key ~/bulla.key
+  target/debug/bulla serve REPO --listen 0.0.0.0:28552
+  target/debug/bulla mount VOLUMEID@bulla://HOST DIR
 
 Or protect a file system on a disk that may lie (docs/operations/protect.md):
-  target/demo/bulla protect enrol  disk.img --log disk.log --anchor disk.anchor
-  target/demo/bulla protect attach disk.img --log disk.log --anchor disk.anchor
+  target/debug/bulla protect enrol  disk.img --log disk.log --anchor disk.anchor
+  target/debug/bulla protect attach disk.img --log disk.log --anchor disk.anchor
   mount LOOP /mnt                    LOOP is what attach printed
-  target/demo/bulla protect status; kill -9 PID; umount /mnt; attach and mount again: all is there
-  target/demo/bulla protect detach disk.img; change a byte of disk.img: reading it fails, the rest is right
+  target/debug/bulla protect status; kill -9 PID; umount /mnt; attach and mount again: all is there
+  target/debug/bulla protect detach disk.img; change a byte of disk.img: reading it fails, the rest is right
 That page has it step by step, with a compiler and with old copies put back. A test runs it.
 SUMMARY

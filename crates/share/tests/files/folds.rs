@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use share::files::{Answer, Call, Over, Refused};
+use trust::shared::change::Change;
 use trust::shared::decision::Role;
 use trust::shared::ops::Body;
 
@@ -11,13 +12,21 @@ use crate::net::Net;
 use crate::world::{device, refused};
 
 fn folds(net: &Net) -> usize {
-    let ops = net.stored_entries().into_iter();
-    let ops = ops.filter(|(_, entry)| entry.body().is_some());
-    let ops = ops.flat_map(|(at, _)| crate::world::ops(&net.body(at)));
-    let is_fold = |change: &trust::shared::change::Change| {
-        matches!(change, trust::shared::change::Change::Fold { .. })
-    };
-    ops.filter(|op| op.changes.iter().any(is_fold)).count()
+    positions_of_folds(net).count()
+}
+
+/// Positions of the entries that fold, and the position up to which each one does.
+fn positions_of_folds(net: &Net) -> impl Iterator<Item = (u64, u64)> {
+    let entries = net.stored_entries().into_iter();
+    let entries = entries.filter(|(_, entry)| entry.body().is_some());
+    entries.flat_map(|(at, _)| {
+        let changes = crate::world::ops(&net.body(at)).into_iter();
+        let changes = changes.flat_map(|op| op.changes);
+        changes.filter_map(move |change| match change {
+            Change::Fold { fold, .. } => Some((at, fold.upto)),
+            _ => None,
+        })
+    })
 }
 
 #[test]
@@ -120,17 +129,8 @@ fn fold_leaves_out_what_nobody_attests() {
     net.nodes[1].asleep = true;
     let owner = net.root().principal;
     assert_eq!(net.call(0, Call::Fold(owner)), Answer::Settled);
-    for (at, entry) in net.stored_entries() {
-        if entry.body().is_none() {
-            continue;
-        }
-        for op in crate::world::ops(&net.body(at)) {
-            for change in &op.changes {
-                if let trust::shared::change::Change::Fold { fold, .. } = change {
-                    assert!(fold.upto <= size as u64, "{fold:?} beyond {size}");
-                }
-            }
-        }
+    for (at, upto) in positions_of_folds(&net) {
+        assert!(upto <= size as u64, "the fold at {at} goes beyond {size}");
     }
     net.nodes[1].asleep = false;
     assert_eq!(text_of(&net.found(0, "f")), "new");
@@ -224,7 +224,7 @@ fn calls_end_soon_beside_a_fold_that_needs_more_than_the_shelf_has() {
     net.rest();
     // The other device has to fetch all bodies and blocks, and has room for a quarter of them.
     net.blocks_ms = 40;
-    let (before, began) = (net.fetched, net.now_ms);
+    let (before, began, size) = (net.fetched, net.now_ms, net.stored.len());
     let fold = net.issue(0, Call::Fold(owner));
     for name in &names {
         let began = net.now_ms;
@@ -237,6 +237,10 @@ fn calls_end_soon_beside_a_fold_that_needs_more_than_the_shelf_has() {
     let (fetched, took) = (net.fetched - before, net.now_ms - began);
     // Two versions of each file and its name, some blocks, and again what others have pushed out.
     assert!(fetched < 10 * FILES, "{fetched} things in {took} turns");
+    // It goes to where the log ended when it began.
+    let first = positions_of_folds(&net).find(|(at, _)| *at >= size as u64);
+    let (_, upto) = first.expect("a fold");
+    assert!(upto <= size as u64, "begun at {size}, goes up to {upto}");
     net.rest();
     net.check();
     assert!(net.names(0, "").is_empty());

@@ -89,6 +89,9 @@ fn gathered_changes_stay_until_an_entry_folds_them() {
     };
     let again = replay.changes(end, EVERYBODY, from).unwrap();
     assert!(Arc::ptr_eq(&changes, &again));
+    // They are not those of a later position.
+    let later = replay.changes(world.end(), EVERYBODY, world.sources());
+    assert_eq!(later.unwrap().inodes.len(), changes.inodes.len() + 1);
     world.put(1, trust::shared::calls::fold(EVERYBODY, None, made));
     push(&world, &mut replay);
     assert_eq!(replay.gathers(EVERYBODY), None);

@@ -130,6 +130,28 @@ fn question_that_only_waits_does_not_keep_others_from_their_answers() {
 }
 
 #[test]
+fn turn_stays_while_the_others_have_not_waited_long() {
+    let shelf = shelf(2);
+    // It has one thing, and waits for another one.
+    let long = || {
+        shelf.ask();
+        assert!(has(&shelf, 0));
+        shelf.answered(7, Some(&misses(&[1])));
+    };
+    shelf.put_body(0, body());
+    for round in 10..10 + 2 * PATIENCE {
+        shelf.ask();
+        shelf.answered(round, Some(&misses(&[10 * round])));
+        shelf.put_body(10 * round, body());
+        long();
+        (1..=3).for_each(|other| shelf.put_body(10 * round + other, body()));
+        assert!(has(&shelf, 0), "round {round}");
+        shelf.ask();
+        shelf.answered(round, None);
+    }
+}
+
+#[test]
 fn question_that_nobody_asks_again_is_forgotten() {
     let shelf = shelf(1);
     shelf.ask();
