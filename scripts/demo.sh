@@ -203,7 +203,7 @@ read          $(rate "$files" "$read_s") files/s, $(rate "$((bytes / 1048576))" 
 change        arrived in the mount $arrive_s s after it was published
 liars         an old version: exit 21; an altered byte: exit 20, masked by an honest mirror; gone: exit 30
 
-Go on with your own (`make build` makes the fast program, target/release/bulla):
+Go on with your own (\`make build\` makes the fast program, target/release/bulla):
   target/debug/bulla key new --out ~/bulla.key
   target/debug/bulla publish DIR REPO --key ~/bulla.key
   target/debug/bulla serve REPO --listen 0.0.0.0:28552
