@@ -76,6 +76,18 @@ impl Disk {
         })
     }
 
+    /// Brings it up with an anchor in its default mode, if it is protected.
+    pub fn up_anchored(&self) -> Result<Up> {
+        match self {
+            Disk::Plain(_) => self.up(),
+            Disk::Protected(protected) => {
+                drop_pages(self.image())?;
+                let attached = protected.with_anchor()?.attach()?;
+                Ok(Up::Protected(Box::new(attached)))
+            }
+        }
+    }
+
     /// Brings it up with files that are slow ([`Slow`]).
     pub fn up_slowly(&self) -> Result<SlowUp> {
         drop_pages(self.image())?;

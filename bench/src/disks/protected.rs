@@ -22,6 +22,7 @@ pub struct Protected {
     /// Bytes of the ring.
     pub ring_bytes: u64,
     key: PathBuf,
+    anchor: Option<PathBuf>,
     binary: PathBuf,
     home: PathBuf,
     output: PathBuf,
@@ -36,6 +37,7 @@ impl Protected {
             ring_bytes: 1 << 30,
             // `enrol` makes it.
             key: dir.join("key"),
+            anchor: None,
             binary: binary.to_owned(),
             home: field.work().join("run/home"),
             output: field.log("protect"),
@@ -64,6 +66,22 @@ impl Protected {
         }
     }
 
+    /// The same with an anchor beside it, which is made from the log. The device must not be attached.
+    pub fn with_anchor(&self) -> Result<Protected> {
+        let anchor = self.image.with_file_name("anchor");
+        if anchor.exists() {
+            fs::remove_file(&anchor)?;
+        }
+        let mut set = subject::bulla(&self.binary, &self.home);
+        set.args(["protect", "anchor", "set"]).arg(&anchor);
+        set.arg("--log").arg(&self.log);
+        short(set.arg("--key-file").arg(&self.key))?;
+        Ok(Protected {
+            anchor: Some(anchor),
+            ..self.clone()
+        })
+    }
+
     /// Enrols the file as it lies, with a new log.
     pub fn enrol(&self) -> Result<()> {
         if self.log.exists() {
@@ -88,6 +106,9 @@ impl Protected {
         }
         let mut attach = self.protect("attach");
         attach.args(["--foreground", "--json"]);
+        if let Some(anchor) = &self.anchor {
+            attach.arg("--anchor").arg(anchor);
+        }
         let mut daemon = Daemon::start("bulla protect attach", &mut attach, &self.output)?;
         let mut device = None;
         daemon.wait_until("printed its device", || {

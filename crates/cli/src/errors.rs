@@ -335,7 +335,8 @@ fn log_kind(error: &LogError) -> Kind {
         LogError::WrongKey { .. } => Kind::VolumeKey,
         LogError::OtherVolume { .. } => Kind::OtherLog,
         LogError::Unsupported { .. } => Kind::Newer,
-        LogError::Rollback { .. } | LogError::StaleAnchor { .. } => Kind::LogRollback,
+        LogError::Rollback { .. } => Kind::LogRollback,
+        LogError::StaleAnchor { .. } => Kind::StaleAnchor,
         LogError::Truncated { .. }
         | LogError::Integrity { .. }
         | LogError::Superblock { .. }
@@ -387,6 +388,7 @@ fn attach_kind(error: &AttachError) -> Kind {
     match error {
         AttachError::Log(error) => log_kind(error),
         AttachError::OtherDevice { .. } | AttachError::OtherContent { .. } => Kind::OtherLog,
+        AttachError::ChangedContent { .. } => Kind::ChangedDevice,
         AttachError::Format(_) => Kind::Newer,
         AttachError::Contradiction(_) => Kind::Defect,
         AttachError::Map(error) => map_kind(error),

@@ -313,8 +313,12 @@ kinds! {
     DeviceChanged => Failed, "enrol it anew (--restart), and let nothing write to it until the enrolment has ended, over all its runs";
     /// Blocks of the device are not what was written.
     DeviceDamaged => Integrity, "restore the files that have these blocks from a backup: a block reads as an error until all of it is written anew or trimmed. If the device was changed without bulla, `detach --force` and enrol it anew";
+    /// Many blocks of the device are not what the log says.
+    ChangedDevice => Integrity, "nothing was written. Is this the device of this log, and not a clone or an old copy? If it was used without bulla, enrol it anew; `attach --accept-changed-device` writes what waits in the log to it, whatever it holds";
     /// The anchor file cannot be used.
     AnchorFile => Failed, "the anchor must be a file that bulla wrote, on a disk that you trust, which only you can write (chmod 600 FILE); `bulla protect anchor set FILE --log LOG` makes a new one";
+    /// The anchor is older than the log.
+    StaleAnchor => Failed, "the device was attached without this anchor, or the anchor was put back. It cannot show that the log was not put back; if you trust the log, `bulla protect anchor set FILE --log LOG` writes its state into the anchor";
     /// The anchor of another volume.
     OtherAnchor => Usage, "name the anchor that was made for this log";
     /// Another process has the anchor.

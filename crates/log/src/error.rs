@@ -51,8 +51,8 @@ pub enum LogError {
         /// Where the log ends.
         end: Lsn,
     },
-    /// The anchor is older than everything in the log, so nothing can be proved with it: somebody put back the anchor,
-    /// or it belongs to another log.
+    /// The anchor is older than everything in the log, so nothing can be proved with it: the log was opened without
+    /// it, somebody put back the anchor, or it belongs to another log.
     #[error("the anchor at {} is older than the log, which begins at {tail}", mark.lsn)]
     StaleAnchor {
         /// The anchor.

@@ -29,6 +29,16 @@ pub enum AttachError {
         /// Blocks that were read.
         sampled: usize,
     },
+    /// More blocks than a failing disk explains are not what the log says: this may be another device.
+    #[error(
+        "the device is not as the log says: of {sampled} blocks that were compared, {changed} have something else"
+    )]
+    ChangedContent {
+        /// Blocks that were compared.
+        sampled: usize,
+        /// Blocks that the log does not explain.
+        changed: usize,
+    },
     /// A later version of bulla wrote the log.
     #[error("the log has a form that this version of bulla does not know")]
     Format(#[source] Reject),

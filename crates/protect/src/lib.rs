@@ -15,6 +15,7 @@
 //! | `enrol` | making log and map of an existing device |
 //! | `scrub` | checking every block, slowly |
 //! | `recovery` | attaching: from two devices and a key to an engine; `replay` is its pure half |
+//! | `likeness` | whether a data device is the one that a log protects |
 //! | `records`, `volume` | what stands in the log and in its superblock |
 //! | `ranges` | ranges of blocks |
 //! | [`map`] | the tree of authenticated pages with the digest of each block |
@@ -30,6 +31,7 @@ mod device;
 mod engine;
 pub mod enrol;
 mod error;
+mod likeness;
 pub mod map;
 pub mod nbd;
 mod ranges;

@@ -12,6 +12,7 @@ use crate::anchor::Anchoring;
 use crate::core::{BLOCK_BYTES, Core, Limits};
 use crate::engine::{CLIENT, Engine, Parts, Watch};
 use crate::error::AttachError;
+use crate::likeness;
 use crate::map::{Map, MapError, Value};
 use crate::records::{Adoption, Entry, MAX_ADOPTED};
 use crate::replay::{Last, Prior, Replay, choose};
@@ -29,6 +30,8 @@ pub struct Attach {
     pub anchor: Option<Anchoring>,
     /// Take a position of the log that cannot be read for its end. What lies behind is lost.
     pub cut_at_error: bool,
+    /// Attach although many blocks of the data device are not what the log says. What waits in the log is written to it.
+    pub accept_changed: bool,
     /// Bounds on memory.
     pub limits: Limits,
     /// Bytes of the map's pages that are kept in memory.
@@ -51,8 +54,8 @@ pub struct Recovered {
     /// Pages of the log that are not what was written. Their blocks are `bad`, unless a newer version is in the log or
     /// the data device has them.
     pub wrong_pages: usize,
-    /// Settled blocks that were read as a sample, and those of them that are not what was written to them. Either the
-    /// data device lies, or something wrote to it beside this program.
+    /// Blocks that were compared with what the log says, and those of them that it does not explain. Either the data
+    /// device lies, or something wrote to it beside this program.
     pub sampled: usize,
     /// See `sampled`.
     pub changed: usize,
@@ -102,9 +105,13 @@ impl Attach {
             map: &map,
             bytes: shape.bytes,
         };
-        let (sampled, changed) = reading.sample(&replay)?;
-        if sampled >= TELLING && changed == sampled {
+        let likeness = likeness::compare(&reading, &replay, &recovery)?;
+        let (sampled, changed) = (likeness.compared, likeness.wrong);
+        if likeness.is_none() {
             return Err(AttachError::OtherContent { sampled });
+        }
+        if likeness.is_doubtful() && !self.accept_changed {
+            return Err(AttachError::ChangedContent { sampled, changed });
         }
         let wrong_pages = recovery.wrong_pages().len();
         replay.lose(recovery.wrong_pages(), |block| reading.digest(block));
@@ -243,51 +250,15 @@ fn records(epoch: u64, adoptions: &[Adoption]) -> Vec<(Client, Record)> {
     records
 }
 
-/// The data device, for blocks of which the log does not know whether a write arrived.
-struct Reading<'a> {
+/// The data device and what the map says of it.
+pub(crate) struct Reading<'a> {
     data: &'a dyn Device,
-    digests: &'a DigestKey,
-    map: &'a Map,
+    pub digests: &'a DigestKey,
+    pub map: &'a Map,
     bytes: u64,
 }
 
-/// Leaves of the sample.
-const SAMPLE: u64 = 64;
-/// Blocks that are read, in all and of a leaf.
-const MOST_READS: u64 = 256;
-const MOST_OF_A_LEAF: u64 = 16;
-/// From so many blocks on a sample that is all wrong says that this is another device.
-const TELLING: usize = 8;
-/// Blocks of a leaf of the map.
-const LEAF: u64 = 256;
-
 impl Reading<'_> {
-    /// Reads a few settled blocks all over the device. How many were read, and how many are wrong or unreadable.
-    fn sample(&self, replay: &Replay) -> Result<(usize, usize), AttachError> {
-        let blocks = self.map.blocks();
-        let leaves = blocks.div_ceil(LEAF);
-        let (mut sampled, mut changed) = (0, 0);
-        let step = leaves.div_ceil(SAMPLE).max(1);
-        // Few leaves, or leaves that are mostly zero, must still tell another device.
-        let each = (MOST_READS / leaves.div_ceil(step).max(1)).min(MOST_OF_A_LEAF) as usize;
-        for leaf in (0..leaves).step_by(step as usize) {
-            let range = leaf * LEAF..blocks.min((leaf + 1) * LEAF);
-            // A page of the map that cannot be verified is found when its blocks are read.
-            let Ok(values) = self.map.get_range(range.clone()) else {
-                continue;
-            };
-            let settled = range.zip(values).filter_map(|(block, value)| match value {
-                Value::Digest(digest) if !replay.concerns(block) => Some((block, digest)),
-                _ => None,
-            });
-            for (block, digest) in settled.take(each) {
-                sampled += 1;
-                changed += usize::from(self.digest(block) != Some(digest));
-            }
-        }
-        Ok((sampled, changed))
-    }
-
     fn judge(&self, replay: &Replay) -> Result<Vec<Adoption>, AttachError> {
         let mut adoptions = Vec::new();
         for (block, digest, prior) in replay.unsettled() {
@@ -302,7 +273,7 @@ impl Reading<'_> {
     }
 
     /// What the map says. A value that is lost with its page is as if nothing fitted.
-    fn mapped(&self, block: u64) -> Result<Value, MapError> {
+    pub fn mapped(&self, block: u64) -> Result<Value, MapError> {
         match self.map.get(block) {
             Err(MapError::Page { blocks, .. }) if !self.map.depends_on(&blocks) => Ok(Value::Bad),
             value => value,
@@ -310,11 +281,16 @@ impl Reading<'_> {
     }
 
     /// The digest of what the data device has; `None` if it cannot be read.
-    fn digest(&self, block: u64) -> Option<log::Digest> {
+    pub fn digest(&self, block: u64) -> Option<log::Digest> {
+        self.page(block).map(|page| self.digests.digest(&page))
+    }
+
+    /// What the data device has; `None` if it cannot be read. What is beyond its end is zero.
+    pub fn page(&self, block: u64) -> Option<log::Buffer> {
         let offset = block * BLOCK_BYTES as u64;
         let mut page = log::Buffer::zeroed(BLOCK_BYTES);
         let real = (self.bytes - offset).min(BLOCK_BYTES as u64) as usize;
         let read = (0..2).any(|_| self.data.read(offset, &mut page[..real]).is_ok());
-        read.then(|| self.digests.digest(&page))
+        read.then_some(page)
     }
 }

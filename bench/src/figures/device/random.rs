@@ -55,6 +55,7 @@ pub const READS: Figure = Figure {
 const BURST: Metric = Metric::rate_in("burst", "writes/s");
 const BEYOND: Metric = Metric::rate_in("beyond the ring", "writes/s");
 const SYNCED: Metric = Metric::rate_in("4K + fsync", "writes/s");
+const ANCHORED: Metric = Metric::rate_in("4K + fsync, anchor", "writes/s");
 const SLOW_SYNCED: Metric = Metric::rate_in("slow, 4K + fsync", "writes/s");
 
 /// Writes.
@@ -63,11 +64,12 @@ pub const WRITES: Figure = Figure {
     title: "random writes of 4 KiB to a protected device, its ring 512 MiB",
     rounds: (3, 1),
     placements: &[UNPINNED],
-    metrics: &[BURST, BEYOND, SYNCED, SLOW_SYNCED],
+    metrics: &[BURST, BEYOND, SYNCED, ANCHORED, SLOW_SYNCED],
     reaches: &[
         at_least("burst", 0.9),
         at_least("beyond the ring", 0.4),
         at_least("4K + fsync", 0.5),
+        at_least("4K + fsync, anchor", 0.35),
         at_least("slow, 4K + fsync", 1.3),
     ],
     derive: nothing,
@@ -185,6 +187,9 @@ fn write(field: &Field, disk: &Disk) -> Result<Vec<Reading>> {
     };
     let on_fast = synced.run(up.path())?;
     up.down()?;
+    let up = disk.up_anchored()?;
+    let anchored = synced.run(up.path())?;
+    up.down()?;
     let up = disk.up_slowly()?;
     let on_slow = synced.run(up.path())?;
     up.down()?;
@@ -192,6 +197,7 @@ fn write(field: &Field, disk: &Disk) -> Result<Vec<Reading>> {
         (BURST.name, burst.accesses_s),
         (BEYOND.name, beyond.accesses_s),
         (SYNCED.name, on_fast.accesses_s),
+        (ANCHORED.name, anchored.accesses_s),
         (SLOW_SYNCED.name, on_slow.accesses_s),
     ])
 }

@@ -177,6 +177,10 @@ pub struct ProtectAttach {
     /// and nothing shows whether the disk or an attacker caused the error
     #[arg(long)]
     pub cut_at_error: bool,
+    /// Attach although many blocks of DEVICE are not what the log says. What waits in the log is written to DEVICE,
+    /// whatever it holds, and other changed blocks read as errors
+    #[arg(long)]
+    pub accept_changed_device: bool,
     /// Serve Prometheus metrics at http://ADDR/metrics [default: off]
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{Home, Ran, copy, noise, skipped};
 
 /// Runs the binary by another program, if that is installed.
-fn through(program: &str, words: &[&str], plain: &Command) -> Option<Ran> {
+pub fn through(program: &str, words: &[&str], plain: &Command) -> Option<Ran> {
     let mut command = Command::new(program);
     command
         .args(words)

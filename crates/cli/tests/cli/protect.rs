@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::adversity::through;
 use crate::lab::{BLOCK, Lab, MIB, attached_place, can_mount, has_loops, sh};
 use crate::support::{noise, wait_until};
 
@@ -19,6 +20,9 @@ fn ext4_image_survives_a_crash_and_mounts_raw_again() {
     sh(&format!("mkfs.ext4 -q -F {}", lab.path("d").display())).unwrap();
     lab.enrol(&["--anchor", "a"]).ends(0);
     let place = attached_place(lab.attach_loop(&["--anchor", "a"]).ends(0));
+    let pid = lab.report()["pid"].as_u64().unwrap();
+    let spared = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
+    assert_eq!(spared.unwrap().trim(), "-1000");
     let mount = |place: &str| {
         sh(&format!("mount {place} {}", lab.path("m").display())).unwrap();
     };
@@ -34,6 +38,8 @@ fn ext4_image_survives_a_crash_and_mounts_raw_again() {
     // Mounted: nobody detaches it by mistake.
     let refused = lab.detach().ends_json(11);
     assert!(refused.err.contains("is mounted on"), "{}", refused.err);
+    // A program that does not end keeps the loop device.
+    let held = File::open(lab.path("m/first")).unwrap();
     lab.kill();
     // Its threads end some time after `kill` has returned.
     wait_until("the loop device is stale", || {
@@ -59,6 +65,12 @@ fn ext4_image_survives_a_crash_and_mounts_raw_again() {
 
     let again = lab.attach_loop(&["--anchor", "a"]).ends(0);
     assert_eq!(again.field("recovered")["was_detached"], false);
+    assert!(
+        again.err.contains("goes when the last program"),
+        "{}",
+        again.err
+    );
+    drop(held);
     let place = attached_place(again);
     // The journal is replayed first, as after every crash.
     let checked = sh(&format!("fsck.ext4 -fy {place}; test $? -le 1"));
@@ -94,6 +106,31 @@ fn ext4_image_survives_a_crash_and_mounts_raw_again() {
     lab.put_back("old");
     let rollback = lab.attach_loop(&["--anchor", "a"]).ends_json(21);
     assert!(rollback.err.contains("put back"), "{}", rollback.err);
+}
+
+#[test]
+fn attachment_says_that_it_is_not_prepared_for_a_lack_of_memory() {
+    if !has_loops() {
+        return;
+    }
+    let lab = Lab::new(4);
+    lab.enrol(&[]).ends(0);
+    let args = ["--json", "protect", "attach", "d", "--log", "l"];
+    let args = [&args[..], &["--key-file", "k"]].concat();
+    let words = ["--bounding-set=-sys_resource"];
+    let Some(attached) = through("setpriv", &words, &lab.home.command(&args)) else {
+        return;
+    };
+    let attached = attached.ends(0);
+    assert!(
+        attached.err.contains("CAP_SYS_RESOURCE"),
+        "{}",
+        attached.err
+    );
+    lab.detach().ends(0);
+    let whole = lab.attach_loop(&[]).ends(0);
+    assert!(!whole.err.contains("CAP_"), "{}", whole.err);
+    lab.detach().ends(0);
 }
 
 #[test]

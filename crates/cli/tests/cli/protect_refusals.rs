@@ -33,6 +33,48 @@ fn log_of_another_device_is_refused_before_anything_is_written() {
     lab.detach().ends(0);
 }
 
+/// Two devices that began as one image, each with its log.
+#[test]
+fn log_of_a_clone_is_refused_before_anything_is_written() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(4);
+    lab.fill();
+    std::fs::copy(lab.path("d"), lab.path("e")).unwrap();
+    lab.enrol(&["--anchor", "a"]).ends(0);
+    // What the clone's own life has changed: one block in ten, and some that the log of `d` has newer versions of.
+    let clone = OpenOptions::new().write(true).open(lab.path("e")).unwrap();
+    for block in (0..256).step_by(10).chain(250..256) {
+        clone
+            .write_all_at(&noise(block, 4096), block * 4096)
+            .unwrap();
+    }
+    let before = std::fs::read(lab.path("e")).unwrap();
+    let written = noise(77, 20 * 4096);
+    lab.attach(&["--anchor", "a"]).ends(0);
+    lab.write(240 * 4096, &written[..16 * 4096]);
+    lab.kill();
+    let clone = |more: &[&str]| {
+        let args = ["--file", "m", "--anchor", "a"];
+        lab.attach_of("e", &[&args, more].concat())
+    };
+    let refused = clone(&[]).ends_json(20);
+    assert!(refused.err.contains("of this log"), "{}", refused.err);
+    assert!(std::fs::read(lab.path("e")).unwrap() == before);
+    // The log is as it was.
+    lab.attach(&["--anchor", "a"]).ends(0);
+    assert!(lab.read(240 * 4096, 16 * 4096).unwrap() == written[..16 * 4096]);
+    lab.detach().ends(0);
+    let forced = clone(&["--accept-changed-device"]).ends(0);
+    assert!(
+        forced.err.contains("not what was written"),
+        "{}",
+        forced.err
+    );
+    lab.run(&["--json", "protect", "detach", "e"]).ends(0);
+}
+
 #[test]
 fn wrong_keys_end_with_12_and_the_recovery_key_opens() {
     if !can_mount() {
@@ -241,6 +283,94 @@ fn enrol_overwrites_nothing_without_being_told() {
         std::fs::read(lab.path("d")).unwrap() == before,
         "the device is not changed"
     );
+}
+
+#[test]
+fn enrol_checks_all_paths_before_it_reads_or_makes_anything() {
+    let lab = Lab::new(4);
+    lab.fill();
+    std::fs::write(lab.path("file"), "").unwrap();
+    for dry in [&["--dry-run"][..], &[]] {
+        for anchor in ["no/a", "file/a"] {
+            let ran = lab.enrol(&[&["--anchor", anchor], dry].concat());
+            assert!(
+                ran.err.contains(&format!("cannot create {anchor}")),
+                "{}",
+                ran.err
+            );
+            ran.ends_json(1);
+        }
+        for anchor in ["d", "./l", "k"] {
+            lab.enrol(&[&["--anchor", anchor], dry].concat())
+                .ends_json(2);
+        }
+        lab.enrol_of("d", "no/l", dry).ends_json(1);
+        for name in ["l", "k", "a"] {
+            assert!(!lab.path(name).exists(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn anchor_is_replaced_with_the_log_that_it_belongs_to() {
+    let lab = Lab::new(4);
+    lab.fill();
+    lab.enrol(&["--anchor", "a"]).ends(0);
+    let before = std::fs::read(lab.path("a")).unwrap();
+    lab.enrol(&["--anchor", "a"]).ends_json(2);
+    // It belongs to another log.
+    let other = ["--anchor", "a", "--ring", "16MiB", "--yes"];
+    lab.enrol_of("d", "l2", &other).ends_json(1);
+    assert!(std::fs::read(lab.path("a")).unwrap() == before);
+    lab.enrol(&["--anchor", "a", "--yes"]).ends(0);
+    assert!(std::fs::read(lab.path("a")).unwrap() != before);
+    if can_mount() {
+        lab.attach(&["--anchor", "a"]).ends(0);
+        lab.detach().ends(0);
+    }
+}
+
+#[test]
+fn anchor_that_missed_an_attachment_is_not_called_a_rollback() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(4);
+    lab.fill();
+    lab.enrol(&["--anchor", "a"]).ends(0);
+    lab.attach(&[]).ends(0);
+    lab.write(0, &noise(3, 4096));
+    lab.detach().ends(0);
+    let stale = lab.attach(&["--anchor", "a"]).ends_json(1);
+    assert!(stale.err.contains("protect anchor set"), "{}", stale.err);
+    // It moves forward, so nothing has to be confirmed.
+    lab.set_anchor(&[]).ends(0);
+    lab.attach(&["--anchor", "a"]).ends(0);
+    assert!(lab.read(0, 4096).unwrap() == noise(3, 4096));
+    lab.detach().ends(0);
+}
+
+#[test]
+fn status_of_a_device_that_takes_no_more_writes_is_not_zero() {
+    if !can_mount() {
+        return;
+    }
+    let lab = Lab::new(4);
+    lab.enrol(&["--anchor", "a"]).ends(0);
+    lab.attach(&["--anchor", "a"]).ends(0);
+    lab.run(&["--json", "protect", "status"]).ends(0);
+    // The anchor is gone, and cannot be made again.
+    std::fs::remove_file(lab.path("a")).unwrap();
+    std::fs::create_dir(lab.path("a.tmp")).unwrap();
+    let device = OpenOptions::new().write(true).open(lab.path("m/device"));
+    let device = device.unwrap();
+    device.write_all_at(&noise(3, 4096), 0).unwrap();
+    assert!(device.sync_all().is_err());
+    drop(device);
+    let status = lab.run(&["--json", "protect", "status"]).ends(3);
+    assert_eq!(status.field("read_only"), 1);
+    assert!(status.records("device")[0]["read_only"].is_string());
+    std::fs::remove_dir(lab.path("a.tmp")).unwrap();
 }
 
 #[test]

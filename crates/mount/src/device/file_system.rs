@@ -417,7 +417,7 @@ impl FileSystem for DeviceFile {
             available: 0,
             files: 1,
             free_files: 0,
-            best_bytes: self.options.max_request_bytes,
+            best_bytes: DISCARDED_BYTES,
             longest_name: 255,
             unit_bytes: 512,
         }))
@@ -443,6 +443,12 @@ impl Listing<DeviceFile> for Entries {
     fn entries(self, _: &DeviceFile, _: AddEntry<'_>) {}
 }
 
+/// The smallest hole that a file system above is told to free: Linux takes the block size of `statfs` as the granularity
+/// of discards of a loop device.
+const DISCARDED_BYTES: u32 = 4096;
+/// `st_blksize`: the size at which programs read and write, bytes.
+const READ_BYTES: u32 = 128 << 10;
+
 fn attributes(block: &dyn Block, read_only: bool) -> FileAttr {
     let now = SystemTime::now();
     FileAttr {
@@ -459,8 +465,7 @@ fn attributes(block: &dyn Block, read_only: bool) -> FileAttr {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         rdev: 0,
-        // Linux takes it as the granularity of discards.
-        blksize: 4096,
+        blksize: READ_BYTES,
         flags: 0,
     }
 }

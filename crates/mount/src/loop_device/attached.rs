@@ -209,6 +209,11 @@ impl Attached {
         Ok(())
     }
 
+    /// Has the last program that closes it detach it.
+    pub(super) fn detach_when_closed(&self) -> Result<(), LoopError> {
+        losetup::detach(&self.device)
+    }
+
     fn busy(&self) -> LoopError {
         LoopError::Busy {
             device: self.device.clone(),

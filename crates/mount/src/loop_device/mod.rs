@@ -57,16 +57,38 @@ pub fn attach(file: &Path, options: LoopOptions) -> Result<Attached, LoopError> 
     }
 }
 
-/// Detaches loop devices that an earlier process left on `file`, whose server is dead. Returns them. The caller knows that
-/// it is dead: it holds the lock of the file's server, and has not mounted yet.
+/// What [`clear_stale`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// Detached.
+    pub detached: Vec<Attached>,
+    /// A file system on them is unmounted, and programs still have files of it open. The last one detaches them.
+    pub left: Vec<Attached>,
+}
+
+/// Detaches loop devices that an earlier process left on `file`, whose server is dead. The caller knows that it is dead:
+/// it holds the lock of the file's server, and has not mounted yet.
 ///
 /// # Errors
 /// [`LoopError::Busy`] when one is mounted: then it must be unmounted first. Others as for [`Attached::detach`].
-pub fn clear_stale(file: &Path) -> Result<Vec<Attached>, LoopError> {
-    let stale = of(file)?;
-    for attached in &stale {
-        attached.detach()?;
-        tracing::info!(device = %attached.device.display(), "cleared a stale loop device");
+pub fn clear_stale(file: &Path) -> Result<Cleared, LoopError> {
+    let mut cleared = Cleared::default();
+    for attached in of(file)? {
+        let device = attached.device.display();
+        match attached.detach() {
+            Ok(()) => {
+                tracing::info!(%device, "cleared a stale loop device");
+                cleared.detached.push(attached);
+            }
+            Err(LoopError::Busy {
+                mounted_on: None, ..
+            }) => {
+                attached.detach_when_closed()?;
+                tracing::warn!(%device, "programs have files of a stale loop device open");
+                cleared.left.push(attached);
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(stale)
+    Ok(cleared)
 }

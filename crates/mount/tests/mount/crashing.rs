@@ -80,6 +80,7 @@ async fn attach_until_told() {
         key: key(),
         anchor: None,
         cut_at_error: false,
+        accept_changed: false,
         limits: Limits::default(),
         map_cache_bytes: 1 << 20,
         watch: Arc::new(Told),

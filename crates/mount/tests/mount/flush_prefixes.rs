@@ -103,6 +103,7 @@ fn attach(machine: &Machine) -> Attach {
         key: key(),
         anchor: None,
         cut_at_error: false,
+        accept_changed: false,
         limits: Limits::default(),
         map_cache_bytes: 1 << 20,
         watch: Arc::new(Told),

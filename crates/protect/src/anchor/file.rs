@@ -1,4 +1,4 @@
-//! The anchor in a file on a disk that is trusted: a text of six lines, replaced as a whole.
+//! The anchor in a file on a disk that is trusted: two slots of 4096 bytes, each a text that newlines fill up.
 //!
 //! ```text
 //! bulla-anchor-1
@@ -9,13 +9,17 @@
 //! check <16 hex digits>
 //! ```
 //!
+//! The newest mark counts. The next one overwrites the other slot in place and is synced, so a crash in between leaves
+//! the mark before. Nothing is allocated and no name changes: this costs one sync, also on a disk that is full. A slot
+//! that a crash left half written is not read; if the newest one is damaged otherwise, the anchor is one mark behind.
+//!
 //! The check is the beginning of BLAKE3 of the lines before. It finds damage; whoever can write the file can set it back,
 //! so a file that others may write is refused. While an anchor is open, its lock file is locked, so that two processes
 //! cannot overtake one another.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,7 +30,9 @@ use rustix::io::Errno;
 use super::{Anchor, AnchorError, follows};
 
 const HEADER: &str = "bulla-anchor-1";
-const MAX_FILE_BYTES: u64 = 1024;
+/// A slot is a block of its own on usual disks and file systems, so a torn write damages no other one.
+const SLOT_BYTES: usize = 4096;
+const SLOTS: usize = 2;
 const CHECK_DIGITS: usize = 16;
 
 /// An anchor in a file. It locks the file until it is dropped, so that no other process opens it.
@@ -34,8 +40,16 @@ const CHECK_DIGITS: usize = 16;
 pub struct FileAnchor {
     path: PathBuf,
     volume: VolumeId,
-    held: Mutex<Mark>,
+    held: Mutex<Held>,
     _lock: File,
+}
+
+#[derive(Debug)]
+struct Held {
+    file: File,
+    mark: Mark,
+    /// The slot that has it.
+    slot: usize,
 }
 
 impl FileAnchor {
@@ -68,12 +82,11 @@ impl FileAnchor {
         mark: Mark,
         lock: File,
     ) -> Result<FileAnchor, AnchorError> {
-        let write = replace(path, &text(volume, &mark));
-        write.map_err(|e| failed(path, "written", e))?;
+        let held = make(path, volume, mark).map_err(|e| failed(path, "written", e))?;
         Ok(FileAnchor {
             path: path.into(),
             volume,
-            held: Mutex::new(mark),
+            held: Mutex::new(held),
             _lock: lock,
         })
     }
@@ -84,9 +97,9 @@ impl FileAnchor {
     /// [`AnchorError`].
     pub fn open(path: &Path, volume: VolumeId) -> Result<FileAnchor, AnchorError> {
         // First the file, so that a mistyped path leaves no lock file behind.
-        read(path)?;
+        read(path, OpenOptions::new().read(true))?;
         let lock = lock(path)?;
-        let (found, mark) = read(path)?;
+        let (found, held) = read(path, OpenOptions::new().read(true).write(true))?;
         if found != volume {
             return Err(AnchorError::OtherVolume {
                 path: path.into(),
@@ -96,7 +109,7 @@ impl FileAnchor {
         Ok(FileAnchor {
             path: path.into(),
             volume,
-            held: Mutex::new(mark),
+            held: Mutex::new(held),
             _lock: lock,
         })
     }
@@ -106,29 +119,56 @@ impl FileAnchor {
     /// # Errors
     /// [`AnchorError`].
     pub fn show(path: &Path) -> Result<(VolumeId, Mark), AnchorError> {
-        read(path)
+        let (volume, held) = read(path, OpenOptions::new().read(true))?;
+        Ok((volume, held.mark))
     }
 }
 
 impl Anchor for FileAnchor {
     fn mark(&self) -> Result<Mark, AnchorError> {
-        Ok(*self.held.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self
+            .held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .mark)
     }
 
     fn advance(&self, mark: Mark) -> Result<(), AnchorError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if *held == mark {
+        if held.mark == mark {
             return Ok(());
         }
-        if !follows(&held, &mark) {
+        if !follows(&held.mark, &mark) {
             return Err(AnchorError::Backwards {
-                held: *held,
+                held: held.mark,
                 offered: mark,
             });
         }
-        let write = replace(&self.path, &text(self.volume, &mark));
-        write.map_err(|e| failed(&self.path, "written", e))?;
-        *held = mark;
+        let moved = match held.is_at(&self.path) {
+            true => held.advance(self.volume, mark),
+            // Somebody removed or replaced the file.
+            false => make(&self.path, self.volume, mark).map(|made| *held = made),
+        };
+        moved.map_err(|e| failed(&self.path, "written", e))
+    }
+}
+
+impl Held {
+    /// Whether the path still leads to this file.
+    fn is_at(&self, path: &Path) -> bool {
+        let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let there = fs::metadata(path).map(place);
+        let here = self.file.metadata().map(place);
+        matches!((there, here), (Ok(there), Ok(here)) if there == here)
+    }
+
+    /// Overwrites the slot of the mark before.
+    fn advance(&mut self, volume: VolumeId, mark: Mark) -> io::Result<()> {
+        let slot = (self.slot + 1) % SLOTS;
+        let place = (slot * SLOT_BYTES) as u64;
+        self.file.write_all_at(&encode(volume, &mark), place)?;
+        self.file.sync_data()?;
+        (self.mark, self.slot) = (mark, slot);
         Ok(())
     }
 }
@@ -161,8 +201,8 @@ fn lock(path: &Path) -> Result<File, AnchorError> {
     }
 }
 
-/// Replaces the file: a crash at any time leaves the old text or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+/// Makes the file with both slots, or replaces it: a crash at any time leaves the old file or the new one.
+fn make(path: &Path, volume: VolumeId, mark: Mark) -> io::Result<Held> {
     let new = beside(path, ".tmp");
     match fs::remove_file(&new) {
         Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
@@ -174,20 +214,22 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(&new)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(&encode(volume, &mark).repeat(SLOTS))?;
     file.sync_all()?;
     fs::rename(&new, path)?;
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+    Ok(Held {
+        file,
+        mark,
+        slot: 0,
+    })
 }
 
-fn read(path: &Path) -> Result<(VolumeId, Mark), AnchorError> {
+fn read(path: &Path, options: &mut OpenOptions) -> Result<(VolumeId, Held), AnchorError> {
     let io = |source| failed(path, "read", source);
-    let mut options = OpenOptions::new();
     // A named pipe must not block.
-    let options = options
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let options = options.custom_flags(OFlags::NONBLOCK.bits() as i32);
     let file = options.open(path).map_err(io)?;
     let metadata = file.metadata().map_err(io)?;
     let malformed = |why| AnchorError::Malformed {
@@ -204,10 +246,40 @@ fn read(path: &Path) -> Result<(VolumeId, Mark), AnchorError> {
         });
     }
     let mut bytes = Vec::new();
-    let mut limited = file.take(MAX_FILE_BYTES + 1);
+    let limit = (SLOTS * SLOT_BYTES) as u64;
+    let mut limited = Read::take(&file, limit + 1);
     limited.read_to_end(&mut bytes).map_err(io)?;
-    let text = String::from_utf8(bytes).map_err(|_| malformed("it is not text"))?;
-    parse(&text).map_err(malformed)
+    let (volume, mark, slot) = decode(&bytes).map_err(malformed)?;
+    Ok((volume, Held { file, mark, slot }))
+}
+
+/// A slot.
+fn encode(volume: VolumeId, mark: &Mark) -> Vec<u8> {
+    let mut bytes = text(volume, mark).into_bytes();
+    bytes.resize(SLOT_BYTES, b'\n');
+    bytes
+}
+
+/// Reads the slots of a file: the newest mark, and the slot that has it.
+pub(super) fn decode(bytes: &[u8]) -> Result<(VolumeId, Mark, usize), &'static str> {
+    let (slots, rest) = bytes.as_chunks::<SLOT_BYTES>();
+    let [first, second] = slots else {
+        return Err("it does not have two slots of 4096 bytes");
+    };
+    if !rest.is_empty() {
+        return Err("it is longer than two slots of 4096 bytes");
+    }
+    match (parse(first), parse(second)) {
+        (Ok((volume, _)), Ok((other, _))) if volume != other => {
+            Err("its slots belong to two volumes")
+        }
+        (Ok((volume, mark)), Ok((_, other))) if follows(&other, &mark) => Ok((volume, mark, 0)),
+        (Ok((volume, mark)), Ok((_, other))) if follows(&mark, &other) => Ok((volume, other, 1)),
+        (Ok(_), Ok(_)) => Err("its slots contradict one another"),
+        (Ok((volume, mark)), Err(_)) => Ok((volume, mark, 0)),
+        (Err(_), Ok((volume, mark))) => Ok((volume, mark, 1)),
+        (Err(why), Err(_)) => Err(why),
+    }
 }
 
 fn text(volume: VolumeId, mark: &Mark) -> String {
@@ -229,8 +301,9 @@ fn check(text: &str) -> String {
     hash.as_str().chars().take(CHECK_DIGITS).collect()
 }
 
-/// Reads the text of an anchor; exactly what [`text`] writes is accepted.
-pub(super) fn parse(whole: &str) -> Result<(VolumeId, Mark), &'static str> {
+/// Reads a slot; exactly what [`encode`] makes is accepted.
+fn parse(slot: &[u8; SLOT_BYTES]) -> Result<(VolumeId, Mark), &'static str> {
+    let whole = std::str::from_utf8(slot).map_err(|_| "it is not text")?;
     let mut lines = whole.lines();
     let mut line = |key: &str, why| {
         let line = lines.next().ok_or(why)?;
@@ -253,7 +326,7 @@ pub(super) fn parse(whole: &str) -> Result<(VolumeId, Mark), &'static str> {
         lsn: Lsn(lsn),
         tag: hex(tag).ok_or("the tag is not 64 hexadecimal digits")?,
     };
-    match text(volume, &mark) == whole {
+    match encode(volume, &mark) == slot {
         true => Ok((volume, mark)),
         false => Err("its check does not match: it was changed or damaged"),
     }
@@ -326,21 +399,44 @@ mod tests {
     }
 
     #[test]
-    fn changed_or_exposed_anchor_is_refused() {
+    fn damaged_slot_leaves_the_mark_of_the_other() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("anchor");
-        drop(FileAnchor::create(&path, VOLUME, mark(3, 1 << 40)).unwrap());
+        let (old, new) = (mark(3, 1 << 40), mark(3, 1 << 41));
+        let anchor = FileAnchor::create(&path, VOLUME, old).unwrap();
+        anchor.advance(new).unwrap();
         let good = fs::read(&path).unwrap();
+        assert_eq!(decode(&good), Ok((VOLUME, new, 1)));
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            fs::write(&path, &bad).unwrap();
-            let refused = FileAnchor::open(&path, VOLUME).unwrap_err();
-            assert!(matches!(refused, AnchorError::Malformed { .. }), "{at}");
-            fs::write(&path, &good[..at]).unwrap();
-            assert!(FileAnchor::open(&path, VOLUME).is_err(), "{at}");
+            // The newest mark is in the second slot.
+            let left = if at < SLOT_BYTES { (new, 1) } else { (old, 0) };
+            assert_eq!(decode(&bad), Ok((VOLUME, left.0, left.1)), "{at}");
+            bad[(at + SLOT_BYTES) % good.len()] ^= 1;
+            assert!(decode(&bad).is_err(), "{at}");
+            assert!(decode(&good[..at]).is_err(), "{at}");
         }
-        fs::write(&path, &good).unwrap();
+        assert!(decode(&good.repeat(2)).is_err());
+    }
+
+    #[test]
+    fn slots_that_are_not_of_one_history_are_refused() {
+        let slots = |first: Vec<u8>, second: Vec<u8>| decode(&[first, second].concat());
+        let (early, late) = (mark(1, 4096), mark(2, 8192));
+        let newest = slots(encode(VOLUME, &late), encode(VOLUME, &early));
+        assert_eq!(newest, Ok((VOLUME, late, 0)));
+        let other = VolumeId([8; 16]);
+        assert!(slots(encode(VOLUME, &early), encode(other, &late)).is_err());
+        let contrary = mark(1, 12288);
+        assert!(slots(encode(VOLUME, &late), encode(VOLUME, &contrary)).is_err());
+    }
+
+    #[test]
+    fn exposed_anchor_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("anchor");
+        drop(FileAnchor::create(&path, VOLUME, mark(3, 1 << 40)).unwrap());
         for mode in [0o620, 0o602, 0o666] {
             fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
             let exposed = FileAnchor::open(&path, VOLUME).unwrap_err();
@@ -352,20 +448,41 @@ mod tests {
     }
 
     #[test]
-    fn interrupted_replacement_leaves_the_old_anchor() {
+    fn movement_needs_no_new_file_and_no_space() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("anchor");
         let anchor = FileAnchor::create(&path, VOLUME, mark(1, 1)).unwrap();
+        let before = fs::metadata(&path).unwrap();
+        // Nothing can be made beside it.
+        fs::create_dir(beside(&path, ".tmp")).unwrap();
+        for lsn in 2..9 {
+            anchor.advance(mark(1, lsn)).unwrap();
+            assert_eq!(FileAnchor::show(&path).unwrap(), (VOLUME, mark(1, lsn)));
+        }
+        let after = fs::metadata(&path).unwrap();
+        let space = |it: &fs::Metadata| (it.ino(), it.len(), it.blocks());
+        assert_eq!(space(&after), space(&before));
+    }
+
+    #[test]
+    fn anchor_that_was_removed_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("anchor");
+        let anchor = FileAnchor::create(&path, VOLUME, mark(1, 1)).unwrap();
+        fs::remove_file(&path).unwrap();
         // What a crash leaves behind.
         fs::write(beside(&path, ".tmp"), "half").unwrap();
-        assert_eq!(FileAnchor::show(&path).unwrap(), (VOLUME, mark(1, 1)));
         anchor.advance(mark(1, 2)).unwrap();
         assert_eq!(FileAnchor::show(&path).unwrap(), (VOLUME, mark(1, 2)));
         assert!(!beside(&path, ".tmp").exists());
         // Where nothing can be written, the anchor stays as it is.
+        fs::remove_file(&path).unwrap();
         fs::create_dir(beside(&path, ".tmp")).unwrap();
         assert!(anchor.advance(mark(1, 3)).is_err());
         assert_eq!(anchor.mark().unwrap(), mark(1, 2));
+        fs::remove_dir(beside(&path, ".tmp")).unwrap();
+        anchor.advance(mark(1, 3)).unwrap();
+        assert_eq!(FileAnchor::show(&path).unwrap(), (VOLUME, mark(1, 3)));
     }
 
     proptest! {
@@ -373,13 +490,16 @@ mod tests {
         fn any_mark_is_read_back(volume: [u8; 16], epoch: u64, lsn: u64, tag: [u8; 32]) {
             let mark = Mark { epoch, lsn: Lsn(lsn), tag };
             let volume = VolumeId(volume);
-            prop_assert_eq!(parse(&text(volume, &mark)), Ok((volume, mark)));
+            let slot = encode(volume, &mark);
+            prop_assert_eq!(decode(&slot.repeat(2)), Ok((volume, mark, 0)));
         }
 
         #[test]
         fn any_text_is_refused_or_canonical(words in "(bulla-anchor-1\n)?(.|\n){0,300}") {
-            if let Ok((volume, mark)) = parse(&words) {
-                prop_assert_eq!(text(volume, &mark), words);
+            let mut slot = words.into_bytes();
+            slot.resize(SLOT_BYTES, b'\n');
+            if let Ok((volume, mark, _)) = decode(&slot.repeat(2)) {
+                prop_assert_eq!(encode(volume, &mark), slot);
             }
         }
     }

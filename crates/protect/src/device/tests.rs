@@ -66,6 +66,7 @@ fn start(machine: &Machine, limits: Limits, pace: Pace) -> Protected {
         key: key(),
         anchor: None,
         cut_at_error: false,
+        accept_changed: false,
         limits: Limits {
             hash_run_blocks: u64::MAX,
             ..limits

@@ -207,6 +207,7 @@ impl ProtectedDevice {
             key: key(),
             anchor,
             cut_at_error: false,
+            accept_changed: false,
             limits: self.limits,
             map_cache_bytes: BLOCK as usize,
             watch: alarms.clone(),

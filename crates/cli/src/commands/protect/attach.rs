@@ -40,6 +40,8 @@ const SLOWEST: u64 = 10 << 20;
 const TICK: Duration = Duration::from_secs(5);
 /// How long SIGTERM waits for whoever uses the device.
 const USERS_PATIENCE: Duration = Duration::from_secs(10);
+/// `oom_score_adj` of a process that is never killed for memory.
+const NEVER_KILLED: &str = "-1000";
 /// How long nothing may go home at the end.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -161,7 +163,7 @@ fn in_foreground(
     config: &Config,
     output: &mut Output,
 ) -> Outcome<Done> {
-    serve_memory_reclaim();
+    let unprepared = serve_memory_reclaim();
     let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
     let metrics_at = metrics.as_ref().map(|it| it.local.to_string());
     let names = paths(args)?;
@@ -173,12 +175,9 @@ fn in_foreground(
     let opened = open(args, &names, key)?;
     let wanted = wanted(args, config, opened.volume)?;
     let mut warnings = warnings(&names);
-    if let Wanted::Loop(directory) = &wanted
-        && let Some(place) = front::clear_stale_loop(directory, opened.volume)?
-    {
-        warnings.push(format!(
-            "{place}, which a killed process left behind, was removed"
-        ));
+    if let Wanted::Loop(directory) = &wanted {
+        warnings.extend(unprepared);
+        warnings.extend(front::clear_stale_loop(directory, opened.volume)?);
     }
     // The working directory must not keep a file system busy. All paths are absolute from here on.
     std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
@@ -233,16 +232,22 @@ fn in_foreground(
 }
 
 /// Prepares for being the disk that the kernel writes to when memory is short: this process must not wait for memory
-/// that only it can free. Threads inherit it, so it is done before there are any. It takes root; without root there is
-/// no loop device that the kernel could wait for.
-fn serve_memory_reclaim() {
+/// that only it can free, and is the last to be killed for memory. Threads inherit it, so it is done before there are
+/// any. Returns what a loop device lacks without it; other front ends are nothing that the kernel waits for.
+fn serve_memory_reclaim() -> Option<String> {
     use rustix::mm::MlockAllFlags;
     let pages = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    let locked = rustix::mm::mlockall(pages);
+    let locked = rustix::mm::mlockall(pages).map_err(|e| ("CAP_IPC_LOCK", e.into()));
     let flusher = rustix::process::configure_io_flusher_behavior(true);
-    if let Some(error) = locked.err().or(flusher.err()) {
-        tracing::debug!(%error, "memory may be reclaimed while the device is written to");
-    }
+    let flusher = flusher.map_err(|e| ("CAP_SYS_RESOURCE", e.into()));
+    let spared = std::fs::write("/proc/self/oom_score_adj", NEVER_KILLED);
+    let spared = spared.map_err(|e: std::io::Error| ("CAP_SYS_RESOURCE", e));
+    let (capability, error) = locked.and(flusher).and(spared).err()?;
+    tracing::debug!(%error, "not prepared for a lack of memory");
+    Some(format!(
+        "this process lacks {capability}: when memory is short, the kernel may wait for it to write while it waits for \
+         memory, or kill it"
+    ))
 }
 
 /// The absolute names of the parts.
@@ -288,6 +293,7 @@ fn open(args: &ProtectAttach, paths: &Paths, key: VolumeKey) -> Outcome<Opened> 
         key: Key::new(*key),
         anchor,
         cut_at_error: args.cut_at_error,
+        accept_changed: args.accept_changed_device,
         limits: Limits::default(),
         map_cache_bytes: DEFAULT_CACHE_BYTES,
         watch: watcher.clone(),

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::protect::anchor::FileAnchor;
+use ::protect::anchor::{AnchorError, FileAnchor};
 use ::protect::enrol::{self, Enrol, Found, Unfinished};
 use ::protect::{BLOCK_BYTES, Shape};
 use log::{Device, FileDevice, Key, Layout, Mark, OpenOptions, VolumeId};
+use rustix::fs::Access;
 use serde_json::{Map, Value, json};
 use state::slots::{Credential, KeySlots, RecoveryKey};
 
@@ -34,23 +35,30 @@ const CHECKPOINT_BYTES: u64 = 256 << 20;
 
 /// Enrols, or goes on with an enrolment that was interrupted.
 pub fn run(args: &ProtectEnrol, global: &Global, output: &mut Output) -> Outcome<Done> {
-    if same(&args.device, &args.log) {
-        let what = "the device and its log are the same";
-        let hint = "the log needs a device or file of its own: --log LOG";
-        return Err(Failure::new(Kind::Usage, what).with_hint(hint));
+    // Before anything is asked or read.
+    refuse_same(args)?;
+    let files = [
+        Some(&args.log),
+        args.anchor.as_ref(),
+        args.key_file.as_ref(),
+    ];
+    for file in files.into_iter().flatten() {
+        refuse_unmakeable(file)?;
     }
-    // Before anything is asked.
-    if let Some(anchor) = args
+    let old_anchor = args
         .anchor
-        .as_ref()
-        .filter(|it| it.symlink_metadata().is_ok())
-    {
-        let path = anchor.clone();
-        return Err(::protect::anchor::AnchorError::Exists { path }.into());
-    }
+        .as_deref()
+        .map(old_anchor)
+        .transpose()?
+        .flatten();
     let data = devices::exclusive(&args.device, "device")?;
     let shape = shape(&args.device, &data)?;
     let there = what_is_there(&args.log, shape)?;
+    if let (Some(volume), Some(path)) = (old_anchor, &args.anchor)
+        && !matches!(there, There::Log(of) if of == volume)
+    {
+        return Err(AnchorError::Exists { path: path.clone() }.into());
+    }
     let unfinished = match &there {
         There::Unfinished(unfinished) if !args.restart => Some(unfinished.clone()),
         _ => None,
@@ -75,11 +83,19 @@ pub fn run(args: &ProtectEnrol, global: &Global, output: &mut Output) -> Outcome
         told(&record, output)?;
         return Ok(Done::ok(record));
     }
-    if let (Some(what), None) = (there.words(), &unfinished) {
+    if let (Some(mut what), None) = (there.words(), &unfinished) {
         let shown = args.log.display();
+        if let (Some(_), Some(anchor)) = (old_anchor, &args.anchor) {
+            what.push_str(&format!(", and {} is its anchor", anchor.display()));
+        }
         let question = format!("{shown} {what}. Overwrite all of it? Type yes: ");
         let refused = format!("{shown} {what}, and it would be overwritten");
         questions::confirm(global, &question, &refused)?;
+    }
+    // It belongs to the log that is overwritten now. An enrolment that is interrupted goes on without it.
+    if let (Some(_), Some(anchor)) = (old_anchor, &args.anchor) {
+        let removed = fs::remove_file(anchor);
+        removed.map_err(|e| Failure::io(format!("cannot remove {}", anchor.display()), &e))?;
     }
     let keys = match &unfinished {
         Some(unfinished) => old_keys(args, global, unfinished, output)?,
@@ -238,6 +254,46 @@ fn newest(log: Arc<dyn Device>, keys: &Keys, path: &Path) -> Outcome<Mark> {
     Ok(opened.map_err(|error| devices::of_log(error, path))?.end())
 }
 
+/// The parts are files of their own.
+fn refuse_same(args: &ProtectEnrol) -> Outcome<()> {
+    let anchor = args.anchor.as_deref().map(|path| ("anchor", path));
+    let key = args.key_file.as_deref().map(|path| ("key file", path));
+    let parts = [("device", &*args.device), ("log", &*args.log)];
+    let parts: Vec<_> = parts.into_iter().chain(anchor).chain(key).collect();
+    for (at, (one, path)) in parts.iter().enumerate() {
+        let before = parts.iter().take(at);
+        if let Some((other, _)) = before.into_iter().find(|(_, other)| same(path, other)) {
+            let what = format!("the {other} and the {one} are the same");
+            let hint = format!("the {one} needs a file of its own");
+            return Err(Failure::new(Kind::Usage, what).with_hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// A file that is to be made needs a directory that can be written.
+fn refuse_unmakeable(path: &Path) -> Outcome<()> {
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    // The slash at the end: a directory.
+    let able = rustix::fs::access(parent.join(""), Access::WRITE_OK | Access::EXEC_OK);
+    able.map_err(|e| Failure::io(format!("cannot create {}", path.display()), &e.into()))
+}
+
+/// The volume of an anchor that is there already.
+fn old_anchor(path: &Path) -> Outcome<Option<VolumeId>> {
+    match FileAnchor::show(path) {
+        Ok((volume, _)) => Ok(Some(volume)),
+        Err(AnchorError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        // It is no anchor, so it is not replaced.
+        Err(AnchorError::Malformed { path, .. }) => Err(AnchorError::Exists { path }.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Whether two paths name one file.
 fn same(one: &Path, other: &Path) -> bool {
     match (fs::canonicalize(one), fs::canonicalize(other)) {
@@ -292,7 +348,8 @@ fn refuse_small(path: &Path, layout: &Layout) -> Outcome<()> {
 /// What lies where the log is to be.
 enum There {
     Nothing,
-    Something(String),
+    Log(VolumeId),
+    Data,
     Unfinished(Unfinished),
 }
 
@@ -301,7 +358,8 @@ impl There {
     fn words(&self) -> Option<String> {
         match self {
             There::Nothing => None,
-            There::Something(what) => Some(what.clone()),
+            There::Log(volume) => Some(format!("is the log of volume {volume}")),
+            There::Data => Some("holds data".to_owned()),
             There::Unfinished(it) => {
                 let done = units::size(it.done);
                 Some(format!(
@@ -327,7 +385,7 @@ fn what_is_there(path: &Path, shape: Shape) -> Outcome<There> {
     }
     drop(device);
     if let Ok((volume, _)) = devices::slots(path) {
-        return Ok(There::Something(format!("is the log of volume {volume}")));
+        return Ok(There::Log(volume));
     }
     let mut start = Vec::new();
     let read = Read::by_ref(&mut file)
@@ -335,7 +393,7 @@ fn what_is_there(path: &Path, shape: Shape) -> Outcome<There> {
         .read_to_end(&mut start);
     read.map_err(failed)?;
     Ok(match start.iter().any(|byte| *byte != 0) {
-        true => There::Something("holds data".to_owned()),
+        true => There::Data,
         false => There::Nothing,
     })
 }

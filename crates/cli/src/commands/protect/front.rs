@@ -201,8 +201,8 @@ fn prepare(directory: &Path, source: &str) -> Outcome<()> {
     made.map_err(|e| Failure::io(format!("cannot create {}", directory.display()), &e))
 }
 
-/// Removes the loop device of a process that was killed. The log's lock shows that the process is gone.
-pub fn clear_stale_loop(directory: &Path, volume: VolumeId) -> Outcome<Option<String>> {
+/// Removes the loop device of a process that was killed, and says so. The log's lock shows that the process is gone.
+pub fn clear_stale_loop(directory: &Path, volume: VolumeId) -> Outcome<Vec<String>> {
     let cleared = loop_device::clear_stale(&directory.join(file_name(volume)));
     let cleared = cleared.map_err(|error| {
         let failure = Failure::from(error);
@@ -213,7 +213,21 @@ pub fn clear_stale_loop(directory: &Path, volume: VolumeId) -> Outcome<Option<St
             _ => failure,
         }
     })?;
-    Ok(cleared.first().map(|it| it.device.display().to_string()))
+    let told = |loops: &[Attached], what: &str| {
+        let tell = |it: &Attached| {
+            format!(
+                "{}, which a killed process left behind, {what}",
+                it.device.display()
+            )
+        };
+        loops.iter().map(tell).collect::<Vec<_>>()
+    };
+    let left = "goes when the last program closes its files there; these are lost to that program";
+    Ok([
+        told(&cleared.detached, "was removed"),
+        told(&cleared.left, left),
+    ]
+    .concat())
 }
 
 /// The loop devices over files of ours below `directory` whose process was killed: their volumes are not `live`.

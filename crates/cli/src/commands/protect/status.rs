@@ -64,7 +64,7 @@ pub fn status(args: &ProtectStatus, config: &Config, output: &mut Output) -> Out
     let directory = control::directory(config);
     let wanted = args.device.as_deref();
     let mut live = BTreeSet::new();
-    let (mut devices, mut mute, mut cleared) = (0_u64, 0_u64, 0_u64);
+    let (mut devices, mut mute, mut cleared, mut read_only) = (0_u64, 0_u64, 0_u64, 0_u64);
     for (socket, told) in control::survey(&directory)? {
         match told {
             Told::Record(record) => {
@@ -72,6 +72,8 @@ pub fn status(args: &ProtectStatus, config: &Config, output: &mut Output) -> Out
                 live.insert(volume.unwrap_or_default().to_owned());
                 if wanted.is_none_or(|named| names(&record, named)) {
                     devices += 1;
+                    read_only +=
+                        u64::from(record.get("read_only").is_some_and(|why| !why.is_null()));
                     show(&record, output)?;
                 }
             }
@@ -100,13 +102,13 @@ pub fn status(args: &ProtectStatus, config: &Config, output: &mut Output) -> Out
         output.note("no device is attached");
     }
     Ok(Done {
-        exit: if mute == 0 && stale == 0 {
+        exit: if mute + stale + read_only == 0 {
             Exit::Ok
         } else {
             Exit::Partial
         },
         fields: fields(
-            json!({"devices": devices, "mute": mute, "stale": stale, "cleared": cleared}),
+            json!({"devices": devices, "mute": mute, "stale": stale, "cleared": cleared, "read_only": read_only}),
         ),
     })
 }

@@ -165,6 +165,7 @@ fn check(machine: &Machine) {
         key: KEY.clone(),
         anchor: None,
         cut_at_error: false,
+        accept_changed: false,
         limits: Limits::default(),
         map_cache_bytes: 1 << 20,
         watch: Arc::new(Silent),

@@ -98,6 +98,7 @@ pub fn attach_within(
         key: key(),
         anchor: None,
         cut_at_error: false,
+        accept_changed: false,
         limits,
         map_cache_bytes: 64 << 10,
         watch: watch.clone(),

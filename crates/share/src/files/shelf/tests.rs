@@ -139,6 +139,7 @@ fn turn_stays_while_the_others_have_not_waited_long() {
         shelf.answered(7, Some(&misses(&[1])));
     };
     shelf.put_body(0, body());
+    long();
     for round in 10..10 + 2 * PATIENCE {
         shelf.ask();
         shelf.answered(round, Some(&misses(&[10 * round])));
