@@ -105,7 +105,7 @@ impl Attach {
             map: &map,
             bytes: shape.bytes,
         };
-        let likeness = likeness::compare(&reading, &replay, &recovery)?;
+        let likeness = likeness::compare(&reading, &replay)?;
         let (sampled, changed) = (likeness.compared, likeness.wrong);
         if likeness.is_none() {
             return Err(AttachError::OtherContent { sampled });

@@ -2,7 +2,7 @@
 //! *recover*). The last record of a block wins; a Hash that is not settled is judged by the content of the data
 //! device.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use log::{Digest, Lsn};
 
@@ -76,20 +76,6 @@ pub(crate) struct Replay {
     /// Blocks that were trimmed last.
     pub trims: Ranges,
     settled: Lsn,
-    versions: Vec<Version>,
-    /// Blocks with a Hash.
-    hashed: BTreeSet<u64>,
-}
-
-/// A content that a block had while the log has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    /// The block.
-    pub block: u64,
-    /// The page.
-    pub payload: Lsn,
-    /// The page's digest.
-    pub digest: Digest,
 }
 
 impl Replay {
@@ -117,18 +103,12 @@ impl Replay {
                         digest,
                     };
                     self.blocks.insert(block, Last::Redo(redo));
-                    self.versions.push(Version {
-                        block,
-                        payload,
-                        digest,
-                    });
                 }
             }
             Entry::Hash(start, digests) => {
                 for (block, digest) in (*start..).zip(digests.iter().copied()) {
                     let prior = self.prior(block, lsn)?;
                     let hash = Last::Hash { lsn, digest, prior };
-                    self.hashed.insert(block);
                     self.blocks.insert(block, hash);
                 }
             }
@@ -227,18 +207,6 @@ impl Replay {
                 _ => {}
             }
         }
-    }
-
-    /// All versions of the blocks whose newest one is in the log as a whole, in the order of the blocks. Blocks with
-    /// a Hash are left out: the log does not have what it wrote.
-    pub fn versions(&self) -> Vec<Version> {
-        let is_whole = |version: &&Version| {
-            let last = self.blocks.get(&version.block);
-            matches!(last, Some(Last::Redo(_))) && !self.hashed.contains(&version.block)
-        };
-        let mut versions: Vec<Version> = self.versions.iter().filter(is_whole).copied().collect();
-        versions.sort_by_key(|version| version.block);
-        versions
     }
 
     /// Whether a record says something about `block`.

@@ -221,7 +221,7 @@ impl World {
         self.unmount()?;
         let cleared =
             loop_device::clear_stale(&self.places.file()).map_err(|error| error.to_string())?;
-        assert_eq!(cleared.len(), 1);
+        assert_eq!(cleared.detached.len(), 1);
         self.device = None;
         mount::unmount(&self.at("served")).map_err(|error| error.to_string())?;
         if let Some(number) = outcome {
