@@ -16,7 +16,7 @@ const SCHEMES: &[&[u8]] = &[
 ];
 
 /// What a path must not look like.
-fn looks_like(path: &Path) -> Option<&'static str> {
+pub(super) fn looks_like(path: &Path) -> Option<&'static str> {
     let text = path.as_os_str().as_bytes();
     let first = text.split(|b| *b == b'/').next().unwrap_or_default();
     // An absolute path, or one that begins with `./` or `../`.

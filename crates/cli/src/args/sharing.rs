@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use share::client::Location;
 use trust::key::PublicKey;
 use trust::shared::decision::{Label, Role};
 use trust::shared::principal::Device;
@@ -12,6 +14,7 @@ use trust::statement::VolumeId;
 use trust::text::is_hidden;
 use wire::shared::ServerAddress;
 
+use super::local::looks_like;
 use super::publishing::{KeyNew, Passphrase, parse_key};
 use super::reading::Past;
 use crate::units::parse_duration;
@@ -463,7 +466,11 @@ pub struct ShareFollow {
     /// Where the server is now: bulla://host[:port]
     #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
     pub server: Option<ServerAddress>,
-    /// Give up the files of this device whose content neither this device nor the server has
+    /// Where content of lost work can be reached that neither this device nor the server has: the directory of another
+    /// server, or its address (bulla://host[:port])
+    #[arg(long, value_name = "LOCATION", value_parser = OsStringValueParser::new().try_map(parse_place))]
+    pub from: Option<Location>,
+    /// Give up the files of this device whose content nobody gives
     #[arg(long)]
     pub give_up: bool,
     /// The flags.
@@ -490,6 +497,9 @@ pub struct ShareExport {
     /// How long the version is valid [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
+    /// Publish key files and other files of bulla's own too, which every reader then has
+    #[arg(long)]
+    pub publish_keys: bool,
     /// The display name of a new published volume [default: the name of the shared one]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
@@ -526,6 +536,20 @@ pub struct ShareCheck {
 
 fn parse_volume(text: &str) -> Result<VolumeId, String> {
     text.parse().map_err(|e| format!("`{text}`: {e}"))
+}
+
+/// A server of a shared volume, or a directory of this machine.
+fn parse_place(text: OsString) -> Result<Location, String> {
+    if let Some(server) = text.to_str().filter(|text| text.starts_with("bulla://")) {
+        return parse_server(server).map(Location::Server);
+    }
+    let path = PathBuf::from(text);
+    match looks_like(&path) {
+        Some(what) => Err(format!(
+            "this is {what}, and neither a directory of this machine nor bulla://host[:port]"
+        )),
+        None => Ok(Location::Directory(path)),
+    }
 }
 
 fn parse_server(text: &str) -> Result<ServerAddress, String> {
@@ -578,6 +602,19 @@ mod tests {
         assert_eq!(parse_device(&key.to_string()), Ok(DeviceName::Key(key)));
         for wrong in ["", "-1", "4294967296", "key1", "ada"] {
             assert!(parse_device(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn other_place_is_a_directory_or_a_server() {
+        let place = |text: &str| parse_place(OsString::from(text));
+        let server = place("bulla://host:7").unwrap();
+        assert_eq!(server, Location::Server("bulla://host:7".parse().unwrap()));
+        for path in ["repo", "/srv/repo", "./bulla:host"] {
+            assert_eq!(place(path), Ok(Location::Directory(path.into())));
+        }
+        for wrong in ["bulla://", "https://host/", "host:/srv", "bulla:host"] {
+            assert!(place(wrong).is_err(), "{wrong}");
         }
     }
 
