@@ -11,10 +11,10 @@ use trust::key::PublicKey;
 use trust::shared::decision::{Label, Role};
 use trust::shared::principal::Device;
 use trust::statement::VolumeId;
-use trust::text::is_hidden;
 use wire::shared::ServerAddress;
 
-use super::local::looks_like;
+use super::labels::{parse_label, parse_new_label};
+use super::local::parse_place;
 use super::publishing::{KeyNew, Passphrase, parse_key};
 use super::reading::Past;
 use crate::units::parse_duration;
@@ -538,39 +538,8 @@ fn parse_volume(text: &str) -> Result<VolumeId, String> {
     text.parse().map_err(|e| format!("`{text}`: {e}"))
 }
 
-/// A server of a shared volume, or a directory of this machine.
-fn parse_place(text: OsString) -> Result<Location, String> {
-    if let Some(server) = text.to_str().filter(|text| text.starts_with("bulla://")) {
-        return parse_server(server).map(Location::Server);
-    }
-    let path = PathBuf::from(text);
-    match looks_like(&path) {
-        Some(what) => Err(format!(
-            "this is {what}, and neither a directory of this machine nor bulla://host[:port]"
-        )),
-        None => Ok(Location::Directory(path)),
-    }
-}
-
 fn parse_server(text: &str) -> Result<ServerAddress, String> {
     text.parse().map_err(|e| format!("{e}"))
-}
-
-pub(super) fn parse_label(text: &str) -> Result<Label, String> {
-    Label::new(text).map_err(|e| format!("`{text}`: {e}"))
-}
-
-/// A name that somebody gives now. One that is there already may have been given by another program.
-pub fn parse_new_label(text: &str) -> Result<Label, String> {
-    let label = parse_label(text)?;
-    if text.chars().any(is_hidden) {
-        let shown: String = text.escape_unicode().collect();
-        return Err(format!("`{shown}` has a character that nobody sees"));
-    }
-    match text.trim() == text {
-        true => Ok(label),
-        false => Err(format!("`{text}` begins or ends with a space")),
-    }
 }
 
 /// A role by its word.
@@ -603,29 +572,6 @@ mod tests {
         for wrong in ["", "-1", "4294967296", "key1", "ada"] {
             assert!(parse_device(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn other_place_is_a_directory_or_a_server() {
-        let place = |text: &str| parse_place(OsString::from(text));
-        let server = place("bulla://host:7").unwrap();
-        assert_eq!(server, Location::Server("bulla://host:7".parse().unwrap()));
-        for path in ["repo", "/srv/repo", "./bulla:host"] {
-            assert_eq!(place(path), Ok(Location::Directory(path.into())));
-        }
-        for wrong in ["bulla://", "https://host/", "host:/srv", "bulla:host"] {
-            assert!(place(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn new_name_looks_like_no_other() {
-        assert!(parse_new_label("Ada Lovelace").is_ok());
-        for wrong in ["", "ada\u{200b}", "\u{202e}ada", " ada", "ada ", "a\tb"] {
-            assert!(parse_new_label(wrong).is_err(), "{wrong}");
-        }
-        // One that is there can be named, to remove it.
-        assert!(parse_label("ada\u{200b}").is_ok());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use trust::tree::inode::{Content, FileKind, Inode};
 
 use super::connection::{Connection, Lost as Away, Trouble};
 use super::driver::Command;
-use super::other_place::OtherPlace;
+use super::other_place::{OtherPlace, PATIENCE};
 use super::own_place::Return;
 use super::paths::Paths;
 use super::returned::Returned;
@@ -38,8 +38,6 @@ use crate::signed::Entry;
 const MAX_NAME_BYTES: usize = 255;
 /// Copies of one name and day.
 const MAX_COPIES: u32 = 100;
-/// How long the content of one file may take to be read.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Content that is read at a time, bytes.
 const WINDOW_BYTES: u64 = 1 << 20;
 /// Memory for blocks of lost work, bytes.

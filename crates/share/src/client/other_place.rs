@@ -15,11 +15,12 @@ use trust::volume_id::VolumeId;
 use trust::{Handle, Hasher, Record};
 use wire::shared::{Link, LinkOptions, ServerAddress};
 
-use super::lost::PATIENCE;
 use super::own::is_whole;
 use crate::home::{Home, HomeError};
 use crate::host::{HostError, Outside};
 
+/// How long some content of a lost file may take to be read, wherever it comes from.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Most bytes that requests and answers under way hold together.
 const HELD_BYTES: usize = 32 << 20;
 
