@@ -4,6 +4,7 @@
 mod asking;
 mod examples;
 mod forks;
+mod labels;
 pub mod local;
 mod lock_wait;
 mod naming;
@@ -26,6 +27,7 @@ use crate::output::Color;
 
 pub use asking::*;
 pub use forks::*;
+pub use labels::parse_new_label;
 pub use lock_wait::*;
 pub use naming::*;
 pub use places::*;

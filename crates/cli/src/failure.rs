@@ -205,6 +205,10 @@ kinds! {
     Newer => Unsupported, "install a newer bulla; `bulla version` shows the version of this one";
     /// The disk is full, or a quota is used up.
     DiskFull => Failed, "free some space on the disk that the message names, or raise the quota, and run the same command again; what was there before is unchanged";
+    /// The place of --from has nothing of the volume, or cannot be read.
+    NoOtherPlace => Unavailable, "nothing was changed. Name the directory with which `bulla serve` served this volume, or the address of a server of it; what is lacking stays owed meanwhile";
+    /// The place of --from failed before it gave everything.
+    NotLent => Unavailable, "all that others gave is back. Run the command again when that place answers, or with --from of another one; what is lacking stays owed";
     /// This process or the system has too many files open.
     Descriptors => Failed, "too many files are open: raise the limit of this process (`ulimit -n`, or LimitNOFILE= of its unit), or end what holds many (`lsof`), and run the same command again";
     /// The system denies the permission.

@@ -2,8 +2,8 @@
 //!
 //! A command tells its user what happened in its own words, so it writes log lines only with `-v` or `BULLA_LOG`. Without
 //! them its warnings and errors are kept here. At its end [`crate::output`] prints those that its result does not tell,
-//! for example the lie of a mirror that an honest mirror made good. Whoever sits at a terminal is told at once that the
-//! command waits.
+//! for example the lie of a mirror that an honest mirror made good. A warning that the command waits goes to a terminal at
+//! once.
 
 use std::fmt::{Debug, Write as _};
 use std::io::{IsTerminal, Write as _};
@@ -40,7 +40,7 @@ pub struct Logging {
     pub quiet: bool,
     /// Whether they may be colored.
     pub color: bool,
-    /// The command goes on until somebody ends it.
+    /// Whether the command runs until a signal ends it.
     pub is_daemon: bool,
 }
 
@@ -94,13 +94,13 @@ pub struct Kept {
     /// The place that is to blame.
     place: Option<String>,
     why: Option<String>,
-    /// Not only a warning.
+    /// Whether it is an error, and not a warning.
     is_error: bool,
 }
 
-/// Most that is kept, so that a mirror cannot fill the memory or the screen.
+/// Limit of the number of events that are kept, so that a mirror cannot fill the memory or the screen.
 const MAX_KEPT: usize = 16;
-/// Most bytes of a part of one.
+/// Limit of the length of one field of an event, bytes.
 const MAX_PART_BYTES: usize = 1024;
 
 /// What was kept, and the number of those that were too many to keep.
@@ -167,7 +167,7 @@ impl<S: Subscriber> Layer<S> for Keep {
         event.record(&mut kept);
         if self.tells_waits && event.metadata().target() == WAITS {
             let words = text::printable_message(&kept.to_string());
-            // Nobody is there to read it.
+            // If the terminal is gone, nobody reads it.
             let _ = writeln!(std::io::stderr(), "warning: {words}");
             return;
         }

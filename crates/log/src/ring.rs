@@ -108,7 +108,7 @@ impl<'a> RingReader<'a> {
 }
 
 /// Reads a page, in several tries.
-fn read_page(device: &dyn Device, offset: u64, page: &mut [u8]) -> Result<(), LogError> {
+pub(crate) fn read_page(device: &dyn Device, offset: u64, page: &mut [u8]) -> Result<(), LogError> {
     let mut tries = 1;
     loop {
         match device.read(offset, page) {

@@ -2,8 +2,8 @@
 //!
 //! Blocks lie in segments, files of some MiB that one process writes and all processes read
 //! (docs/decisions/0068). Each process has a table in memory of where the blocks are, made from the
-//! keys beside each segment. Nothing is synced, and nothing has a checksum: a block that a crash
-//! tore, that is damaged or that somebody changed fails its hash, is forgotten, and is fetched and
+//! keys beside each segment. Nothing is synced unless a caller asks for it ([`DiskCache::sync`]), and nothing has a
+//! checksum: a block that a crash tore, that is damaged or that somebody changed fails its hash, is forgotten, and is fetched and
 //! written again. Security does not depend on the cache, and it may be deleted at any time.
 //!
 //! One thread writes, behind a bounded queue. A reader that is faster than the disk waits for a short
@@ -44,7 +44,7 @@ use crate::blocking::Blocking;
 use crate::disk::Patience;
 use crate::{BlockStore, BoxFuture, StoreError};
 use directory::Directory;
-use format::SegmentName;
+use format::{HEADER_BYTES, KEY_BYTES, SegmentName};
 use index::Place;
 use room::Room;
 use segments::{Found, Segments};
@@ -107,6 +107,8 @@ enum Task {
     Put(Record),
     /// A block of this segment is damaged.
     Damaged(SegmentName),
+    /// What was put before is to be durable. The answer says whether it is.
+    Sync(SyncSender<std::io::Result<u64>>),
 }
 
 struct Shared {
@@ -167,6 +169,35 @@ impl Shared {
 
 fn queued_bytes(frame: &Frame) -> usize {
     frame.as_bytes().len().max(LEAST_QUEUED_BYTES)
+}
+
+/// What the directory of a cache holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Disk space that its blocks and their keys take, bytes.
+    pub bytes: u64,
+    /// Keys of blocks. A block that was written twice has two.
+    pub blocks: u64,
+}
+
+impl Held {
+    /// Looks at the lengths of the files, and opens none. A directory that does not exist holds nothing. Blocks.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(directory: &Path) -> std::io::Result<Held> {
+        let listed = match directory::list(directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Held::default());
+            }
+            listed => listed?,
+        };
+        let keys = |keys_len: u64| keys_len.saturating_sub(HEADER_BYTES as u64) / KEY_BYTES as u64;
+        Ok(Held {
+            bytes: listed.iter().map(|it| it.disk_bytes).sum(),
+            blocks: listed.iter().map(|it| keys(it.keys_len)).sum(),
+        })
+    }
 }
 
 /// A directory of cached blocks.
@@ -258,6 +289,23 @@ impl DiskCache {
     /// Waits until all blocks that were put are written or refused, up to a minute.
     pub fn finish_writing(&self) {
         self.shared.room.wait_until_free(room::LONG_PATIENCE);
+    }
+
+    /// Makes what was put so far durable, and waits for that, up to a minute. For a caller to whom the blocks are more than a
+    /// cache: without this a power cut may lose them. Gives how many segments were synced: those that this process may have
+    /// written.
+    ///
+    /// # Errors
+    /// The system's; [`std::io::ErrorKind::TimedOut`] when the disk does not answer.
+    pub fn sync(&self) -> std::io::Result<u64> {
+        let (answer, synced) = sync_channel(1);
+        let ended = || std::io::Error::other("the thread of the cache has ended");
+        let queue = self.queue.as_ref().ok_or_else(ended)?;
+        queue.send(Task::Sync(answer)).map_err(|_| ended())?;
+        match synced.recv_timeout(room::LONG_PATIENCE) {
+            Ok(synced) => synced,
+            Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+        }
     }
 
     /// Caches a verified block, unless the cache has it. Waits for room in the queue for at most 50 ms, and for at

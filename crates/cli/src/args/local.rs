@@ -1,11 +1,14 @@
 //! Paths of this machine: a word that is written as an address or a SOURCE is never taken for a directory or a file of
 //! that name. The check goes over what clap has parsed as paths, so it holds for every command, and for new ones.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ::share::client::Location;
 use clap::ArgMatches;
 use trust::statement::VolumeId;
+use wire::shared::ServerAddress;
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::text;
@@ -48,6 +51,21 @@ fn looks_like(path: &Path) -> Option<&'static str> {
     (!before.is_empty() && place.contains(&b':')).then_some("an address")
 }
 
+/// A server of a shared volume, or a directory of this machine.
+pub(super) fn parse_place(text: OsString) -> Result<Location, String> {
+    if let Some(server) = text.to_str().filter(|text| text.starts_with("bulla://")) {
+        let server: Result<ServerAddress, _> = server.parse();
+        return server.map(Location::Server).map_err(|e| e.to_string());
+    }
+    let path = PathBuf::from(text);
+    match looks_like(&path) {
+        Some(what) => Err(format!(
+            "this is {what}, and neither a directory of this machine nor bulla://host[:port]"
+        )),
+        None => Ok(Location::Directory(path)),
+    }
+}
+
 /// Not checked: it makes no directory, and says itself when DIR and SOURCE are swapped.
 const DIR_OF_MOUNT: (&str, &str) = ("mount", "dir");
 
@@ -84,14 +102,25 @@ fn check_of(command: &str, matches: &ArgMatches) -> Outcome<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use clap::{Command, CommandFactory};
 
     use super::*;
     use crate::args::Cli;
 
     const VOLUME: &str = "vol1";
+
+    #[test]
+    fn other_place_is_a_directory_or_a_server() {
+        let place = |text: &str| parse_place(OsString::from(text));
+        let server = place("bulla://host:7").unwrap();
+        assert_eq!(server, Location::Server("bulla://host:7".parse().unwrap()));
+        for path in ["repo", "/srv/repo", "./bulla:host"] {
+            assert_eq!(place(path), Ok(Location::Directory(path.into())));
+        }
+        for wrong in ["bulla://", "https://host/", "host:/srv", "bulla:host"] {
+            assert!(place(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn addresses_and_sources_are_no_paths() {

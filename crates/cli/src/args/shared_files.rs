@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use clap::Args;
 use trust::shared::decision::Label;
 
-use super::sharing::{Waiting, parse_label};
+use super::labels::parse_label;
+use super::sharing::Waiting;
 
 /// `bulla put`.
 #[derive(Debug, Args)]

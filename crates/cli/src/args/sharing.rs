@@ -4,14 +4,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use share::client::Location;
 use trust::key::PublicKey;
 use trust::shared::decision::{Label, Role};
 use trust::shared::principal::Device;
 use trust::statement::VolumeId;
-use trust::text::is_hidden;
 use wire::shared::ServerAddress;
 
+use super::labels::{parse_label, parse_new_label};
+use super::local::parse_place;
 use super::publishing::{KeyNew, Passphrase, parse_key};
 use super::reading::Past;
 use crate::units::parse_duration;
@@ -463,7 +466,11 @@ pub struct ShareFollow {
     /// Where the server is now: bulla://host[:port]
     #[arg(long, value_name = "LOCATION", value_parser = parse_server)]
     pub server: Option<ServerAddress>,
-    /// Give up the files of this device whose content neither this device nor the server has
+    /// Where content of lost work can be reached that neither this device nor the server has: the directory of another
+    /// server, or its address (bulla://host[:port])
+    #[arg(long, value_name = "LOCATION", value_parser = OsStringValueParser::new().try_map(parse_place))]
+    pub from: Option<Location>,
+    /// Give up the files of this device whose content nobody gives
     #[arg(long)]
     pub give_up: bool,
     /// The flags.
@@ -490,6 +497,9 @@ pub struct ShareExport {
     /// How long the version is valid [default: 7d, setting `valid`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub valid: Option<Duration>,
+    /// Publish key files and other files of bulla's own too, which every reader then has
+    #[arg(long)]
+    pub publish_keys: bool,
     /// The display name of a new published volume [default: the name of the shared one]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
@@ -532,23 +542,6 @@ fn parse_server(text: &str) -> Result<ServerAddress, String> {
     text.parse().map_err(|e| format!("{e}"))
 }
 
-pub(super) fn parse_label(text: &str) -> Result<Label, String> {
-    Label::new(text).map_err(|e| format!("`{text}`: {e}"))
-}
-
-/// A name that somebody gives now. One that is there already may have been given by another program.
-pub fn parse_new_label(text: &str) -> Result<Label, String> {
-    let label = parse_label(text)?;
-    if text.chars().any(is_hidden) {
-        let shown: String = text.escape_unicode().collect();
-        return Err(format!("`{shown}` has a character that nobody sees"));
-    }
-    match text.trim() == text {
-        true => Ok(label),
-        false => Err(format!("`{text}` begins or ends with a space")),
-    }
-}
-
 /// A role by its word.
 pub fn parse_role(text: &str) -> Result<Role, String> {
     match text {
@@ -579,16 +572,6 @@ mod tests {
         for wrong in ["", "-1", "4294967296", "key1", "ada"] {
             assert!(parse_device(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn new_name_looks_like_no_other() {
-        assert!(parse_new_label("Ada Lovelace").is_ok());
-        for wrong in ["", "ada\u{200b}", "\u{202e}ada", " ada", "ada ", "a\tb"] {
-            assert!(parse_new_label(wrong).is_err(), "{wrong}");
-        }
-        // One that is there can be named, to remove it.
-        assert!(parse_label("ada\u{200b}").is_ok());
     }
 
     #[test]

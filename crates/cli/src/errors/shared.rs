@@ -4,7 +4,7 @@ use std::error::Error;
 
 use ::share::admission::AdmissionError;
 use ::share::client::disk::DiskError;
-use ::share::client::{ClientError, Connection, Stopped, Trouble};
+use ::share::client::{ClientError, Connection, PlaceError, Stopped, Trouble};
 use ::share::home::HomeError;
 use ::share::host::HostError;
 use serve::net::ListenError;
@@ -21,6 +21,7 @@ failures! {
     LinkError => link_kind;
     AdmissionError => admission_kind;
     HostError => host_kind;
+    PlaceError => place_kind;
     ListenError => listen_kind;
     TlsError => tls_kind;
 }
@@ -134,6 +135,19 @@ fn admission_kind(error: &AdmissionError) -> Kind {
     }
 }
 
+fn place_kind(error: &PlaceError) -> Kind {
+    match error {
+        PlaceError::Home(error) => home_kind(error),
+        PlaceError::Directory(error) => match host_kind(error) {
+            // The directory is another server's, and this command does not depend on it.
+            Kind::ServerDisk | Kind::ServerDamaged | Kind::BadGenesis => Kind::NoOtherPlace,
+            Kind::NoRepository | Kind::OtherVolume => Kind::NoOtherPlace,
+            kind => kind,
+        },
+        PlaceError::Mute(_) => Kind::NoOtherPlace,
+    }
+}
+
 fn host_kind(error: &HostError) -> Kind {
     match error {
         HostError::Disk(error) => match store_kind(error) {
@@ -142,6 +156,7 @@ fn host_kind(error: &HostError) -> Kind {
             kind => kind,
         },
         HostError::NotShared { .. } => Kind::NoRepository,
+        HostError::OtherVolume { .. } => Kind::OtherVolume,
         HostError::OtherOrderer { .. } => Kind::OrdererKey,
         HostError::Policy(why) => match reject_kind(why) {
             Kind::Newer => Kind::Newer,

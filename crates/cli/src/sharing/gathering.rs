@@ -1,6 +1,6 @@
-//! Blocks of many files that are put at the same time: those that wait go to the server together, so that they share
-//! requests and round trips. Nobody waits longer than alone: as long as few batches are under way, what comes goes at
-//! once.
+//! Gathers the blocks of many files that are put at the same time. Blocks that wait go to the server in one batch, so
+//! they share requests and round trips. While fewer than [`BATCHES`] batches are under way, blocks go at once, so none
+//! waits longer than it would alone.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,11 +21,11 @@ pub struct Gathering<S> {
     sink: S,
     turns: Semaphore,
     waiting: Mutex<VecDeque<Waiting>>,
-    /// Why a batch was not stored: for the first of its callers that asks.
+    /// Why a batch was not stored. The first of its callers that asks takes it.
     failed: Mutex<Option<StoreError>>,
 }
 
-/// What somebody puts. The answer says whether it was stored.
+/// The blocks of one call. The answer says whether they were stored.
 #[derive(Debug)]
 struct Waiting {
     records: Vec<Record>,
@@ -51,7 +51,7 @@ impl<S: BlockSink> Gathering<S> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What waits, the oldest first.
+    /// Takes the blocks of the calls that have waited longest, up to [`BATCH_BYTES`].
     fn batch(&self) -> Vec<Waiting> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let mut waiting = self.waiting();
@@ -64,9 +64,9 @@ impl<S: BlockSink> Gathering<S> {
         batch
     }
 
-    /// Stores what waits, and says so to those who have put it.
+    /// Stores one batch, and answers its callers.
     async fn store(&self) {
-        // Others who are about to put something go first.
+        // Calls that are about to put blocks join this batch.
         yield_now().await;
         let mut batch = self.batch();
         let records = batch.iter_mut();
@@ -82,12 +82,12 @@ impl<S: BlockSink> Gathering<S> {
             *self.failed() = Some(why);
         }
         for waiting in batch {
-            // Whoever put it may be gone.
+            // The caller may have been dropped.
             let _ = waiting.done.send(is_stored);
         }
     }
 
-    /// Why something was not stored.
+    /// The error for a caller whose blocks were not stored.
     fn why(&self) -> StoreError {
         let why = self.failed().take();
         why.unwrap_or_else(|| StoreError::Unavailable {

@@ -4,9 +4,10 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::share::client::{Client, ClientError, GivenBack, Options, Phase, Stopped};
+use ::share::client::{Client, ClientError, GivenBack, Options, OtherPlace, Phase, Stopped};
 use ::share::home::{self, Followed, Home};
 use serde_json::{Map, Value, json};
 use trust::statement::Signed;
@@ -30,17 +31,17 @@ pub struct Recovered {
 }
 
 /// Starts the engine of a home, and waits for it. If the owners have begun the log again, the device goes over, and what
-/// it alone has comes back.
+/// it alone has comes back, with content of another place if there is one.
 pub async fn open(
     home: &Home,
     until: Instant,
-    patience: Duration,
+    (patience, other): (Duration, Option<&Arc<OtherPlace>>),
     wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
 ) -> Outcome<(Client, Recovered)> {
     let (client, epoch) = enter(home, until, wait).await?;
     let mut recovered = Recovered::default();
     if client.owes() && matches!(client.view().phase, Phase::Running) {
-        recovered = Recovered::of(client.give_back(patience).await);
+        recovered = Recovered::of(client.give_back(other, patience).await);
     }
     recovered.epoch = epoch;
     Ok((client, recovered))
@@ -175,8 +176,9 @@ impl Recovered {
         }
         if !given.lacking.is_empty() {
             output.warn(
-                "the next command tries again. Put what is lacking again if you have it elsewhere, and give the rest up \
-                 with `bulla share follow VOLUME --give-up`",
+                "the next command tries again. If another server or a directory of one has the content, take it from there \
+                 with `bulla share follow VOLUME --from LOCATION`; put what is lacking again if you have it as a file; \
+                 give the rest up with `bulla share follow VOLUME --give-up`",
             );
         }
         if given.others > 0 {

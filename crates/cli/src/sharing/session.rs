@@ -2,10 +2,11 @@
 
 use std::ffi::OsStr;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::share::client::{Answered, Client, ClientError, NewFile, Phase, Sink, Stopped};
+use ::share::client::{Answered, Client, ClientError, NewFile, OtherPlace, Phase, Sink, Stopped};
 use ::share::files::{
     Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
 };
@@ -75,7 +76,7 @@ impl Shared {
 
     /// As [`Shared::open_alone`], with the home.
     pub fn start_alone(config: &Config, home: Home, deadline: Option<Duration>) -> Outcome<Shared> {
-        Shared::begin(config, home, deadline, async |client, until| {
+        Shared::begin(config, home, deadline, None, async |client, until| {
             heard(client, until).await;
             Ok(())
         })
@@ -83,13 +84,24 @@ impl Shared {
 
     /// Opens the volume of a home.
     pub fn start(config: &Config, home: Home, deadline: Option<Duration>) -> Outcome<Shared> {
-        Shared::begin(config, home, deadline, reached)
+        Shared::begin(config, home, deadline, None, reached)
+    }
+
+    /// The same. `other` may have content of what this device alone has.
+    pub fn start_with(
+        config: &Config,
+        home: Home,
+        deadline: Option<Duration>,
+        other: Option<&Arc<OtherPlace>>,
+    ) -> Outcome<Shared> {
+        Shared::begin(config, home, deadline, other, reached)
     }
 
     fn begin(
         config: &Config,
         home: Home,
         deadline: Option<Duration>,
+        other: Option<&Arc<OtherPlace>>,
         wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
     ) -> Outcome<Shared> {
         let deadline = match deadline {
@@ -100,7 +112,7 @@ impl Shared {
         let forgotten = home.forgotten();
         let runtime = session::runtime()?;
         let until = Instant::now() + deadline;
-        let opening = recovery::open(&home, until, deadline, wait);
+        let opening = recovery::open(&home, until, (deadline, other), wait);
         let opened = session::run(&runtime, opening);
         let (client, recovered) = opened.map_err(|failure| unanswered(failure, false))?;
         let has_written = AtomicBool::new(recovered.given.is_some());

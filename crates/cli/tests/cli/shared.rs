@@ -113,6 +113,39 @@ fn hole_of_a_file_takes_no_space_where_it_is_extracted() {
     assert!(same.unwrap().success());
 }
 
+/// As of published volumes (decision 0081). The limit of the process stands for that of a file system.
+#[test]
+fn file_that_is_too_long_for_the_file_system_is_left_out_by_extract() {
+    let (_orderer, ada) = founded(&[]);
+    std::fs::create_dir(ada.path("tree")).unwrap();
+    let long = std::fs::File::create(ada.path("tree/long")).unwrap();
+    long.set_len(300 << 20).unwrap();
+    std::fs::hard_link(ada.path("tree/long"), ada.path("tree/long2")).unwrap();
+    std::fs::write(ada.path("tree/short"), "short\n").unwrap();
+    ada.run(&["put", "-r", "tree", "notes"]).ends(0);
+    let extract = ada.command(&["--json", "extract", "notes", "copy"]);
+    let mut limited = std::process::Command::new("bash");
+    // 200 MiB. Without the trap, the signal ends the process.
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 204800; exec \"$@\"", "-"]);
+    limited.arg(extract.get_program()).args(extract.get_args());
+    for (name, value) in extract.get_envs() {
+        limited.env(name, value.unwrap_or_default());
+    }
+    limited.current_dir(extract.get_current_dir().unwrap());
+    let told = crate::support::Ran::of(limited.output().unwrap()).ends(3);
+    let skipped = told.records("skipped");
+    assert_eq!(skipped.len(), 2, "{}", told.out);
+    let why = skipped[0]["why"].as_str().unwrap();
+    assert!(why.contains("takes no file of 314572800 bytes"), "{why}");
+    assert_eq!(
+        (told.field("files"), told.field("skipped")),
+        (1.into(), 2.into())
+    );
+    let copied = std::fs::read_to_string(ada.path("copy/tree/short")).unwrap();
+    assert_eq!(copied, "short\n");
+    assert!(!ada.path("copy/tree/long").exists() && !ada.path("copy/tree/long2").exists());
+}
+
 #[test]
 fn link_in_the_volume_does_not_lead_put_and_rm_elsewhere() {
     let (_orderer, ada) = founded(&[]);

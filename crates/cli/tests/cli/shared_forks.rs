@@ -298,6 +298,28 @@ fn work_of_the_losing_branch_comes_back_with_its_content() {
     }
 }
 
+/// Once for each command, whatever it has put. Content of at most 256 bytes is in the journal.
+#[test]
+fn own_content_is_durable_when_put_ends() {
+    let (_orderer, ada) = founded(&[]);
+    let put = |name: &str, len: usize| {
+        std::fs::write(ada.path(name), sim::random::noise(len as u64, len)).unwrap();
+        let mut command = ada.command(&["put", name, "notes"]);
+        let ran = command
+            .env("BULLA_LOG", "share::client::own=debug")
+            .output();
+        Ran::of(ran.unwrap()).ends(0).err
+    };
+    let told = put("long", 3_000_000);
+    let durable = "what this device wrote is durable here";
+    let lines: Vec<&str> = told.lines().filter(|line| line.contains(durable)).collect();
+    assert!(
+        matches!(lines[..], [line] if line.contains("segments=1")),
+        "{told}"
+    );
+    assert!(!put("short", 200).contains(durable));
+}
+
 fn output(mut command: std::process::Command) -> std::process::Output {
     let output = command.output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);

@@ -226,6 +226,19 @@ fn source(exported: &Ran) -> String {
 }
 
 #[test]
+fn key_file_is_exported_only_when_that_is_asked_for() {
+    let (_orderer, ada, _) = with_tree();
+    let put = ["put", "publisher", "notes", "--publish-keys"];
+    ada.run(&put).ends(0);
+    let refused = export(&ada, &[]).ends(2);
+    assert!(refused.err.contains("publisher"), "{}", refused.err);
+    assert!(refused.err.contains("--publish-keys"), "{}", refused.err);
+    let exported = export(&ada, &["--publish-keys"]).ends(0);
+    let listed = ada.run(&["ls", &source(&exported)]).ends(0).out;
+    assert!(listed.lines().any(|name| name == "publisher"), "{listed}");
+}
+
+#[test]
 fn export_is_a_published_volume_that_names_its_origin() {
     let (_orderer, ada, then) = with_tree();
     let first = export(&ada, &[]).ends(0);

@@ -104,7 +104,7 @@ fn after_a_fork_both_devices_go_on_and_nothing_is_lost() {
 }
 
 /// This device does not have what it wrote any more.
-fn forget_own_content(device: &Home) {
+pub fn forget_own_content(device: &Home) {
     std::fs::remove_dir_all(directory(device).join("own")).unwrap();
 }
 

@@ -111,6 +111,11 @@ fn directory_of_the_own_state_is_refused() {
     assert_eq!(place.publish_with(&without).totals.files, 1);
 }
 
+fn copy_tree(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-r").args([from, to]).status();
+    assert!(copied.unwrap().success());
+}
+
 #[test]
 fn copy_of_the_own_state_is_refused() {
     let place = Place::new();
@@ -122,12 +127,7 @@ fn copy_of_the_own_state_is_refused() {
     };
     place.publish_with(&options);
     let copy = place.tree().join("copy");
-    let copied = Command::new("cp")
-        .args(["-r"])
-        .arg(&state)
-        .arg(&copy)
-        .status();
-    assert!(copied.unwrap().success());
+    copy_tree(&state, &copy);
     let refused = || match place.try_publish(&options) {
         Err(PublishError::OwnFile { path, .. }) => path.ends_with("signing.lock"),
         _ => false,
@@ -139,12 +139,7 @@ fn copy_of_the_own_state_is_refused() {
     }
     fs::remove_dir_all(&copy).unwrap();
     place.publish_with(&options);
-    let copied = Command::new("cp")
-        .args(["-r"])
-        .arg(&state)
-        .arg(&copy)
-        .status();
-    assert!(copied.unwrap().success());
+    copy_tree(&state, &copy);
     assert!(refused());
 }
 

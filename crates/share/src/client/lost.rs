@@ -8,8 +8,8 @@
 //! content is not made twice.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reader::{Blocks, Fetch, Prefetcher, ReadError, Spawner, Tree};
@@ -25,6 +25,7 @@ use trust::tree::inode::{Content, FileKind, Inode};
 
 use super::connection::{Connection, Lost as Away, Trouble};
 use super::driver::Command;
+use super::other_place::{OtherPlace, PATIENCE};
 use super::own_place::Return;
 use super::paths::Paths;
 use super::returned::Returned;
@@ -37,8 +38,6 @@ use crate::signed::Entry;
 const MAX_NAME_BYTES: usize = 255;
 /// Copies of one name and day.
 const MAX_COPIES: u32 = 100;
-/// How long the content of one file may take to be read.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Content that is read at a time, bytes.
 const WINDOW_BYTES: u64 = 1 << 20;
 /// Memory for blocks of lost work, bytes.
@@ -78,36 +77,18 @@ pub struct Copy {
 
 /// A file that only lost entries have.
 #[derive(Debug, PartialEq, Eq)]
-struct Written {
-    file: FileId,
+pub(super) struct Written {
+    pub(super) file: FileId,
     parent: FileId,
     name: Name,
-    inode: Arc<Inode>,
-}
-
-/// Memories of earlier epochs of which this process is to give something back. They change when a process takes the
-/// engine over from another one, which may be in a later epoch then.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Before(Arc<Mutex<Vec<PathBuf>>>);
-
-impl Before {
-    pub(super) fn set(&self, memories: &[PathBuf]) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = memories.to_vec();
-    }
-
-    fn all(&self) -> Vec<PathBuf> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
+    pub(super) inode: Arc<Inode>,
 }
 
 /// What lost entries did.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Lost {
+pub(super) struct Lost {
     directories: HashMap<FileId, Written>,
-    files: Vec<Written>,
+    pub(super) files: Vec<Written>,
     /// Where directories were, as guards of the entries say.
     linked: HashMap<FileId, (FileId, Name)>,
     others: u64,
@@ -117,7 +98,7 @@ struct Lost {
 
 impl Lost {
     /// Sorts entries of one device, in their order. What they made and removed again is left out.
-    fn of(entries: &[Entry]) -> Lost {
+    pub(super) fn of(entries: &[Entry]) -> Lost {
         let mut lost = Lost::default();
         let mut inodes: HashMap<FileId, Arc<Inode>> = HashMap::new();
         let mut names: Vec<((FileId, Name), FileId)> = Vec::new();
@@ -245,22 +226,22 @@ fn is_inside(name: &[u8], at: usize) -> bool {
 }
 
 impl Client {
-    /// Whether this process runs the engine, and the device has work of an earlier epoch that it has not given back.
-    pub fn owes(&self) -> bool {
-        let owes = |memory: &PathBuf| !memory.join(GIVEN_BACK).exists();
-        self.0.before.all().iter().any(owes)
-    }
-
     /// Gives back what this device wrote and the log does not have. Call it when the engine runs; once it has ended
-    /// well there is nothing to give back any more. `patience`: how long each call may take.
+    /// well there is nothing to give back any more. `other`: a place that may have content that this device and the server
+    /// do not have. `patience`: how long each call may take.
     ///
     /// # Errors
     /// [`ClientError::Disk`] when the memory of an earlier epoch cannot be read; those of [`Client::call`];
     /// [`ClientError::Deadline`] when the content of a file does not come, or a device is silent. Then the next call goes
     /// on.
-    pub async fn give_back(&self, patience: Duration) -> Result<GivenBack, ClientError> {
+    pub async fn give_back(
+        &self,
+        other: Option<&Arc<OtherPlace>>,
+        patience: Duration,
+    ) -> Result<GivenBack, ClientError> {
         let until = Instant::now() + patience;
-        let memories = self.0.before.all();
+        let memories = self.0.before.owing();
+        self.0.before.memories().owed = None;
         let entries = self.ask(until, Command::Lost).await??;
         let lost = Lost::of(&entries);
         let own = |entry: &&Entry| !entry.signed().entry().is_resume();
@@ -275,14 +256,15 @@ impl Client {
         if returned.has_begun {
             (given.entries, given.others) = (0, 0);
         }
-        let tree = self.returning(patience);
+        let tree = self.returning(other, patience);
+        let other = other.map(|other| other.lent().place);
         for written in &lost.files {
             if returned.has(written.file) {
                 continue;
             }
             let back = match is_readable(&tree, &written.inode, patience).await {
                 Ok(()) => self.put_back(written, &lost, &mut made, patience).await,
-                Err(error) => read_failed(&error),
+                Err(error) => read_failed(&error, other.as_deref()),
             };
             match back {
                 Ok(Ok(copy)) => {
@@ -310,15 +292,16 @@ impl Client {
         } else {
             // Nothing is given up unasked. A later process tries again; this one has told it.
             returned.write(&memories)?;
-            self.0.before.set(&[]);
+            self.0.before.memories().tried = true;
         }
         Ok(given)
     }
 
-    /// Content of lost work: from this disk, from where it goes to the server, or from the server.
-    fn returning(&self, patience: Duration) -> Tree {
+    /// Content of lost work: from this disk or from another place, from where it goes to the server, or from the server.
+    fn returning(&self, other: Option<&Arc<OtherPlace>>, patience: Duration) -> Tree {
         let place: Arc<dyn Replica> = Arc::new(Return {
             own: self.0.own.clone(),
+            other: other.cloned(),
             server: self.server_blocks(),
             sink: self.server_sink(patience),
         });
@@ -469,11 +452,17 @@ async fn is_readable(tree: &Tree, inode: &Inode, patience: Duration) -> Result<(
 
 /// What a file comes to whose content cannot be read: it is lost if the server does not have it. Otherwise it may come
 /// later.
-fn read_failed(error: &ReadError) -> Result<Result<Copy, String>, ClientError> {
+fn read_failed(
+    error: &ReadError,
+    other: Option<&str>,
+) -> Result<Result<Copy, String>, ClientError> {
     match error {
         ReadError::NotCached => Err(later(error.to_string())),
         ReadError::Unavailable { denied, .. } if denied.is_empty() => Err(later(error.to_string())),
-        ReadError::Unavailable { .. } => Ok(Err("the server does not have its content".to_owned())),
+        ReadError::Unavailable { .. } => Ok(Err(match other {
+            None => "the server does not have its content".to_owned(),
+            Some(other) => format!("neither the server nor {other} gives its content"),
+        })),
         _ => Ok(Err(error.to_string())),
     }
 }

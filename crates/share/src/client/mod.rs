@@ -14,8 +14,9 @@
 //! | `beacons` | devices that must write again and again |
 //! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
-//! | `lost`, `paths`, `returned` | what this device wrote and the log does not have after a fork |
-//! | `own` | content that this device wrote, on its own disk |
+//! | `lost`, `owed`, `paths`, `returned` | what this device wrote and the log does not have after a fork |
+//! | `own`, `own_place` | content that this device wrote, on its own disk |
+//! | `other_place` | another place with content of lost work, which a person names |
 //! | `place` | the server's blocks for programs |
 //! | [`local`] | what these programs say to each other, as bytes |
 //! | `start`, `open` | from a home to an engine, and to a client |
@@ -42,7 +43,9 @@ pub mod local;
 mod lost;
 mod neighbour;
 mod open;
+mod other_place;
 mod outbox;
+mod owed;
 mod own;
 mod own_place;
 mod paths;
@@ -82,9 +85,12 @@ use driver::Command;
 pub use error::{ClientError, Differing, Stopped};
 use link::Offered;
 pub use link::offered;
-use lost::Before;
 pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
+pub use other_place::{Lent, Location, OtherPlace, PlaceError};
+use owed::Before;
+pub use owed::Owed;
+pub use own::Kept;
 use own::Own;
 pub use own_place::OwnSink as Sink;
 use place::{ServerBlocks, Sink as ServerSink};
@@ -440,7 +446,14 @@ impl Client {
     /// [`ClientError::Deadline`] when the disk does not answer.
     pub async fn close(self, deadline: Instant) -> Result<(), ClientError> {
         let hand_over = Instant::now() + HAND_OVER;
-        self.0.hosting.leave(deadline.min(hand_over)).await;
+        let handing_over = self.0.hosting.leave(deadline.min(hand_over));
+        let syncing = async {
+            if let Some(own) = &self.0.own {
+                // If the disk does not answer, the process ends all the same.
+                let _ = timeout_at(deadline.into(), own.sync()).await;
+            }
+        };
+        tokio::join!(handing_over, syncing);
         match self.ask(deadline, Command::Close).await {
             Err(ClientError::Closed) | Ok(()) => Ok(()),
             Err(error) => Err(error),

@@ -1,11 +1,12 @@
 //! The server's blocks beside those that this device wrote itself ([`super::own`]): what is put is kept here too, and what
-//! is read of lost work comes from here first.
+//! is read of lost work comes from here first, then from the place that a person names ([`super::other_place`]).
 
 use std::sync::Arc;
 
 use store::{BlockSink, BlockStore, BoxFuture, Replica, StoreError};
 use trust::{Handle, Record};
 
+use super::other_place::OtherPlace;
 use super::own::{Own, without};
 use super::place::{ServerBlocks, Sink};
 
@@ -47,10 +48,11 @@ impl BlockSink for OwnSink {
     }
 }
 
-/// The blocks of lost work: what is on this disk goes to the server before it is given. So who has read a file by this
-/// may name it in an entry.
+/// The blocks of lost work: what is on this disk or in another place goes to the server before it is given. So who has
+/// read a file by this may name it in an entry.
 pub(super) struct Return {
     pub(super) own: Option<Arc<Own>>,
+    pub(super) other: Option<Arc<OtherPlace>>,
     pub(super) server: ServerBlocks,
     pub(super) sink: Sink,
 }
@@ -70,10 +72,14 @@ impl BlockStore for Return {
                 Some(own) => own.get(want).await,
                 None => Vec::new(),
             };
+            let mut rest = without(want, &found);
+            if let Some(other) = self.other.as_ref().filter(|_| !rest.is_empty()) {
+                found.extend(other.get(&rest).await);
+                rest = without(want, &found);
+            }
             if !found.is_empty() {
                 self.sink.put(&found).await?;
             }
-            let rest = without(want, &found);
             if !rest.is_empty() {
                 found.extend(self.server.get_many(&rest, around).await?);
             }

@@ -1,5 +1,5 @@
 //! Which files of lost work have come back, as long as others have not: the file `returned` beside a journal of an
-//! earlier epoch. Each file is `principal [32] | device u32 | counter u64`, little endian.
+//! earlier epoch. Bytes: `docs/formats/shared-home.md`.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read};
@@ -75,4 +75,43 @@ fn decode(bytes: &[u8]) -> Option<FileId> {
             counter: u64::from_le_bytes(*rest.first_chunk()?),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frozen bytes: docs/formats/shared-home.md gives the same.
+    #[test]
+    fn row_of_the_page_is_written_and_read() {
+        let page = include_str!("../../../../docs/formats/shared-home.md");
+        let hex: String = page
+            .lines()
+            .skip_while(|line| !line.starts_with("```vector"))
+            .skip(1)
+            .take_while(|line| !line.starts_with("```"))
+            .collect();
+        let file = FileId {
+            principal: Principal::from_bytes([0x70; 32]),
+            number: INumber {
+                device: Device(3),
+                counter: 9,
+            },
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let memories = [directory.path().to_owned()];
+        let returned = Returned {
+            files: HashSet::from([file]),
+            has_begun: true,
+        };
+        returned.write(&memories).unwrap();
+        let path = directory.path().join(RETURNED);
+        let bytes = std::fs::read(&path).unwrap();
+        let written: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(written, hex);
+        // A part of a row at the end is passed over.
+        std::fs::write(&path, [&bytes[..], &bytes[..43]].concat()).unwrap();
+        let read = Returned::read(&memories);
+        assert!(read.has_begun && read.has(file) && read.files.len() == 1);
+    }
 }

@@ -65,6 +65,15 @@ impl Home {
         memories.filter(is_open).collect()
     }
 
+    /// Whether this device has gone over to another log after a fork, and has not given back what it alone has.
+    ///
+    /// # Errors
+    /// [`HomeError`].
+    pub fn owes(&self) -> Result<bool, HomeError> {
+        let epoch = self.policies()?.newest_epoch().number;
+        Ok(!self.earlier_memories(epoch).is_empty())
+    }
+
     /// Gives up what this device alone has of earlier epochs, and what has not come back, durably. Its entries stay in
     /// the memories of these epochs.
     ///

@@ -24,7 +24,7 @@ use crate::blocks::Storage;
 /// The temporary log.
 pub const RING: &str = "log";
 /// The repository of blocks.
-const BLOCKS: &str = "blocks";
+pub const BLOCKS: &str = "blocks";
 /// Files of leaves.
 pub const LEAVES: &str = "leaves";
 /// What the log says of its authors.

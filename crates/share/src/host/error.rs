@@ -48,6 +48,12 @@ pub enum HostError {
         /// The directory.
         path: PathBuf,
     },
+    /// The directory is that of another volume's server.
+    #[error("{} holds another shared volume", path.display())]
+    OtherVolume {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The key is not the one that the volume's policy names.
     #[error("the volume's orderer is {expected}, and this key is {found}")]
     OtherOrderer {

@@ -33,6 +33,7 @@
 //! | `checkpoints` | what checkpointers have signed, and the file that keeps it |
 //! | `confirmed` | the newest Attest of each device, and the file that keeps them |
 //! | `examine` | [`Examined`]: a check of the whole directory |
+//! | `outside` | [`Outside`]: the blocks in the directory, for another program |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
 mod accused;
@@ -51,6 +52,7 @@ pub mod leaves;
 pub mod mailbox;
 mod moving;
 mod options;
+mod outside;
 pub mod rate;
 pub mod record;
 mod session;
@@ -90,6 +92,7 @@ pub use draft::{Delivery, Draft};
 pub use error::HostError;
 pub use examine::{Examined, Fault};
 pub use options::HostOptions;
+pub use outside::Outside;
 pub use record::StoredLeaf;
 pub use session::{Session, Wake};
 

@@ -107,6 +107,23 @@ impl Directory {
         Ok(file)
     }
 
+    /// Makes the content of a segment durable, if it is still there.
+    pub(super) fn sync(&self, name: SegmentName) -> std::io::Result<()> {
+        for part in Part::BOTH {
+            match self.open_part(name, part) {
+                // Another process has removed it.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                file => file?.sync_data()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the names of the segments durable.
+    pub(super) fn sync_names(&self) -> std::io::Result<()> {
+        File::open(&self.root)?.sync_all()
+    }
+
     /// Whether a segment has a file of records.
     pub(super) fn has(&self, name: SegmentName) -> bool {
         fs::symlink_metadata(self.path(name, Part::Blocks)).is_ok()
@@ -202,23 +219,7 @@ impl Directory {
 
     /// Lists the segments, oldest first.
     pub(super) fn list(&self) -> std::io::Result<Vec<Listed>> {
-        let mut segments: HashMap<SegmentName, Listed> = HashMap::new();
-        for entry in fs::read_dir(&self.root)? {
-            let Ok(entry) = entry else { continue };
-            let Some((name, part)) = SegmentName::parse(&entry.file_name()) else {
-                continue;
-            };
-            // Another process may have removed the file. Links and pipes are none of the cache's.
-            let metadata = entry.metadata().ok().filter(Metadata::is_file);
-            let Some(metadata) = metadata else { continue };
-            if segments.len() < MAX_SEGMENTS || segments.contains_key(&name) {
-                let listed = segments.entry(name).or_insert_with(|| Listed::new(name));
-                listed.add(part, &metadata);
-            }
-        }
-        let mut segments: Vec<Listed> = segments.into_values().collect();
-        segments.sort_unstable_by_key(|listed| listed.name);
-        Ok(segments)
+        list(&self.root)
     }
 
     /// Takes the lock for making room; `None` when another process has it.
@@ -282,6 +283,27 @@ impl Directory {
         }
         Ok(file)
     }
+}
+
+/// Lists the segments in a directory, oldest first.
+pub(super) fn list(root: &Path) -> std::io::Result<Vec<Listed>> {
+    let mut segments: HashMap<SegmentName, Listed> = HashMap::new();
+    for entry in fs::read_dir(root)? {
+        let Ok(entry) = entry else { continue };
+        let Some((name, part)) = SegmentName::parse(&entry.file_name()) else {
+            continue;
+        };
+        // Another process may have removed the file. Links and pipes are none of the cache's.
+        let metadata = entry.metadata().ok().filter(Metadata::is_file);
+        let Some(metadata) = metadata else { continue };
+        if segments.len() < MAX_SEGMENTS || segments.contains_key(&name) {
+            let listed = segments.entry(name).or_insert_with(|| Listed::new(name));
+            listed.add(part, &metadata);
+        }
+    }
+    let mut segments: Vec<Listed> = segments.into_values().collect();
+    segments.sort_unstable_by_key(|listed| listed.name);
+    Ok(segments)
 }
 
 /// A segment that this process writes. The lock on its file of records says so to others.

@@ -110,6 +110,11 @@ impl Writer {
                     self.batch.add(&record);
                 }
             }
+            Task::Sync(answer) => {
+                self.write();
+                // The caller may have gone.
+                let _ = answer.send(self.sync());
+            }
             Task::Damaged(segment) => {
                 self.damaged = self.damaged.max(Some(segment.number));
                 if self
@@ -206,6 +211,22 @@ impl Writer {
         self.shared.used_bytes.fetch_add(written, Ordering::Relaxed);
         self.written_since_look = self.written_since_look.saturating_add(written);
         Ok(())
+    }
+
+    /// Makes the segments durable that this process may have written.
+    fn sync(&self) -> std::io::Result<u64> {
+        let (Some(first), mut synced) = (self.first, 0) else {
+            return Ok(0);
+        };
+        let directory = &self.shared.segments.directory;
+        for listed in directory.list()? {
+            if listed.name.number >= first && listed.is_own {
+                directory.sync(listed.name)?;
+                synced += 1;
+            }
+        }
+        directory.sync_names()?;
+        Ok(synced)
     }
 
     /// When a batch is written, bytes.

@@ -29,7 +29,7 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// Limit of the depth of nested directories.
 const MAX_DEPTH: usize = 2048;
 
-/// A directory that the user has named. It is opened when it is come to.
+/// A directory that the user has named. It is opened when its turn comes.
 struct Top {
     path: PathBuf,
     opened: OnceCell<Directory>,
@@ -42,11 +42,11 @@ pub struct Pending {
     names: Vec<OsString>,
     /// Where it goes.
     pub to: Address,
-    /// What is there.
+    /// What the volume has at that place.
     pub old: Old,
 }
 
-/// A directory that is there, and its names that were not taken yet.
+/// A directory that the volume has, and the names in it that were not taken yet.
 pub struct Filling {
     pending: Pending,
     directory: Directory,
@@ -60,9 +60,9 @@ pub struct Filling {
 pub struct There {
     /// Files by their names; without those that this user may not read.
     pub files: HashMap<Name, Option<File>>,
-    /// What has a later name than this is not known.
+    /// Names up to this one are known, in their order.
     pub until: Option<Name>,
-    /// All is known.
+    /// All names are known.
     pub is_whole: bool,
 }
 
@@ -99,9 +99,9 @@ pub struct ToPut {
     pub entry: Entry,
     /// Where it goes.
     pub to: Address,
-    /// What is there.
+    /// What the volume has at that place.
     pub old: Old,
-    /// Memory that it takes meanwhile.
+    /// Memory that it takes while it is put, bytes.
     pub bytes: u64,
 }
 
@@ -113,7 +113,7 @@ pub enum Next {
     File(ToPut),
 }
 
-/// What is left.
+/// What is still to be put.
 #[derive(Default)]
 pub struct Descent {
     /// The last one is the next one.
@@ -238,13 +238,13 @@ impl Descent {
         Ok(None)
     }
 
-    /// A directory is there.
+    /// The volume has a directory now: what is in it may be put.
     pub fn filled(&mut self, filling: Filling) {
         self.directories -= 1;
         self.filling.push(filling);
     }
 
-    /// A file is put that took so much memory.
+    /// A file has been put. `bytes`: the memory that it took.
     pub fn put(&mut self, bytes: u64) {
         self.bytes -= bytes;
     }

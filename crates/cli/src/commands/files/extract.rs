@@ -215,6 +215,17 @@ impl Extracting<'_> {
                 let directory = target.directory(above)?;
                 let made = directory.make_file(name);
                 let made = made.map_err(|e| failed(&path, &e))?;
+                let made = fs::File::from(made);
+                let len = inode.content.size();
+                match made.set_len(len) {
+                    Err(error) if is_too_long(&error) => {
+                        directory.remove(name).map_err(|e| failed(&path, &e))?;
+                        self.linked.remove(&file.id);
+                        let why = format!("the file system takes no file of {len} bytes");
+                        return self.skip(&path, &why);
+                    }
+                    set => set.map_err(|e| failed(&path, &e))?,
+                }
                 self.files += 1;
                 self.content(made, &path, inode).await
             }
@@ -263,9 +274,8 @@ impl Extracting<'_> {
         Ok(true)
     }
 
-    /// Writes a file. Holes are left out: a member can make one longer than any disk.
-    async fn content(&mut self, to: OwnedFd, path: &Path, inode: &Inode) -> Outcome<()> {
-        let to = fs::File::from(to);
+    /// Writes a file that has its length already. Holes are left out: a member can make one longer than any disk.
+    async fn content(&mut self, to: fs::File, path: &Path, inode: &Inode) -> Outcome<()> {
         let tree = self.contents.clone();
         let len = inode.content.size();
         let mut at = 0;
@@ -284,7 +294,6 @@ impl Extracting<'_> {
             at = runs.until;
             self.bar.at(self.bytes.saturating_add(at), self.files);
         }
-        to.set_len(len).map_err(|e| failed(path, &e))?;
         self.bytes = self.bytes.saturating_add(len);
         let to = OwnedFd::from(to);
         self.xattrs(&to, path, inode).await?;
@@ -333,6 +342,11 @@ impl Extracting<'_> {
 fn is_refusal(error: &std::io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK))
+}
+
+/// Whether a file system takes no file of this length.
+fn is_too_long(error: &std::io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::FBIG)
 }
 
 /// Sets time and permissions of an open file. Bits that give a program the rights of its owner are left out. Until then,

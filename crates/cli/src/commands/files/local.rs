@@ -23,7 +23,7 @@ pub struct Entry {
     /// The open directory that it is in. None: it is what the user has named.
     directory: Option<Arc<OwnedFd>>,
     name: PathBuf,
-    /// As a person reads it.
+    /// The whole path, for messages.
     path: PathBuf,
 }
 
@@ -65,7 +65,7 @@ impl Entry {
         }
     }
 
-    /// Its path.
+    /// The path of the entry, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -110,7 +110,7 @@ impl Entry {
         Ok(self.stat()?.stx_size)
     }
 
-    /// Looks what it leads to, and opens it if it is a regular file.
+    /// Finds out what the name leads to, and opens it if that is a regular file.
     ///
     /// # Errors
     /// Those of the system; another one if something else took the place of a regular file meanwhile.
@@ -219,6 +219,11 @@ impl Directory {
         Ok(rustix::fs::openat(&self.fd, name, flags, mode)?)
     }
 
+    /// Removes a file in it.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
     /// Makes a symbolic link in it.
     pub fn make_symlink(&self, name: &OsStr, target: &[u8]) -> io::Result<()> {
         let target = OsStr::from_bytes(target);
@@ -235,7 +240,7 @@ impl Directory {
         if self.made(name)?.number == of.number {
             return Ok(());
         }
-        rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?;
+        self.remove(name)?;
         Err(io::Error::other(
             "another program has replaced its first name",
         ))

@@ -133,6 +133,7 @@ fn options(args: &ShareExport, config: &Config, shared: &Shared) -> Outcome<Publ
             Some(name) => name.clone(),
             None => shared.home().name().to_owned(),
         },
+        publish_keys: args.publish_keys,
         ..PublishOptions::default()
     })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::serve::metrics::{Kind, Page};
-use ::share::client::{Connection, Phase, Status, Stopped};
+use ::share::client::{Connection, Kept, Owed, Phase, Status, Stopped};
 
 /// A volume, as it was seen last.
 pub struct Seen {
@@ -13,12 +13,16 @@ pub struct Seen {
     pub contact: Duration,
     /// The state of the engine.
     pub status: Status,
+    /// Content that this device keeps of what it wrote. None: the directory cannot be listed.
+    pub kept: Option<Kept>,
+    /// What is not back after a fork.
+    pub owed: Owed,
 }
 
 /// Name, value and help of a metric.
 type Gauge = (&'static str, fn(&Seen) -> u64, &'static str);
 
-const GAUGES: [Gauge; 10] = [
+const GAUGES: [Gauge; 14] = [
     (
         "bulla_share_connected",
         |seen| matches!(seen.status.connection, Connection::Online).into(),
@@ -74,6 +78,26 @@ const GAUGES: [Gauge; 10] = [
         "bulla_share_stopped",
         |seen| matches!(seen.status.phase, Phase::Stopped(_)).into(),
         "1 when this device writes no more",
+    ),
+    (
+        "bulla_share_own_bytes",
+        |seen| seen.kept.map_or(0, |kept| kept.bytes),
+        "Disk space that the content takes that this device keeps of what it wrote",
+    ),
+    (
+        "bulla_share_own_limit_bytes",
+        |seen| seen.kept.map_or(0, |kept| kept.limit_bytes),
+        "Disk space that it may take",
+    ),
+    (
+        "bulla_share_owed_files",
+        |seen| seen.owed.files,
+        "Files of this device that are not back after a fork",
+    ),
+    (
+        "bulla_share_owed_bytes",
+        |seen| seen.owed.bytes,
+        "Bytes of their content",
     ),
 ];
 

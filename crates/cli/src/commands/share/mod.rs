@@ -13,7 +13,8 @@
 //! | `beacon` | `share beacon`: devices that must write again and again |
 //! | `compare` | `share compare`: whether two devices were shown one log |
 //! | `check` | `share check`: evidence against a server or a device |
-//! | `recover` | `share recover`, `share follow`: another log stands after a fork |
+//! | `recover` | `share recover`: another log stands after a fork |
+//! | `follow` | `share follow`: a device goes over to it, and gets its work back |
 //! | `forget` | `share forget`: a machine gives its device up |
 //! | `export` | `share export`: a snapshot as a published volume |
 
@@ -28,6 +29,7 @@ pub mod check;
 mod checkpoint;
 mod compare;
 mod export;
+mod follow;
 mod forget;
 mod init;
 mod join;
@@ -69,7 +71,7 @@ pub fn run(
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
         ShareCommand::Recover(args) => recover::recover(args, global, config, output),
-        ShareCommand::Follow(args) => recover::follow(args, config, output),
+        ShareCommand::Follow(args) => follow::run(args, config, output),
         ShareCommand::Status(args) => status::run(args, config, output),
         ShareCommand::Run(args) => run::run(args, config, output),
         ShareCommand::Beacon(args) => beacon::run(args, config, output),

@@ -1,6 +1,5 @@
-//! `bulla share recover VOLUME`: after a fork, the owners sign which log stands, and who orders from then on.
-//! `bulla share follow VOLUME`: a device goes over to it. Every other command does so too when the server shows what the
-//! owners have signed; `follow` is for a file, and for another server.
+//! `bulla share recover VOLUME`: after a fork, the owners sign which log stands, and who orders from then on. Devices go
+//! over to it ([`super::follow`]).
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -20,12 +19,11 @@ use trust::signer::Signer;
 use trust::statement::Signed;
 
 use super::compare;
-use crate::args::{Global, ShareFollow, ShareRecover};
+use crate::args::{Global, ShareRecover};
 use crate::commands::key;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::session::Shared;
 use crate::sharing::{self, recovery};
 use crate::{session, units};
 
@@ -99,11 +97,14 @@ pub fn recover(
 }
 
 fn deadline(config: &Config, waiting: &crate::args::Waiting) -> Outcome<Instant> {
-    let deadline = match waiting.deadline {
-        Some(deadline) => deadline,
-        None => config.duration("deadline")?,
-    };
-    Ok(Instant::now() + deadline)
+    Ok(Instant::now() + patience(config, waiting)?)
+}
+
+pub(super) fn patience(config: &Config, waiting: &crate::args::Waiting) -> Outcome<Duration> {
+    match waiting.deadline {
+        Some(deadline) => Ok(deadline),
+        None => config.duration("deadline"),
+    }
 }
 
 /// What this device has verified, without the server.
@@ -266,18 +267,10 @@ fn write(file: &mut File, path: &Path, rules: &[Signed]) -> Outcome<()> {
     Ok(private::sync_parent(path)?)
 }
 
-fn go_over(
-    home: Home,
-    rules: &[Signed],
+pub(super) fn set_server(
+    mut home: Home,
     server: Option<&wire::shared::ServerAddress>,
-    until: Instant,
-) -> Outcome<Followed> {
-    let followed = home.follow(rules, until)?;
-    set_server(home, server)?;
-    Ok(followed)
-}
-
-fn set_server(mut home: Home, server: Option<&wire::shared::ServerAddress>) -> Outcome<()> {
+) -> Outcome<()> {
     match server {
         Some(server) => Ok(home.set_server(&server.to_string())?),
         None => Ok(()),
@@ -298,43 +291,4 @@ fn next(args: &ShareRecover, known: &Known, output: &mut Output) {
          server, does so with: bulla share follow {volume} {rules}{server}",
         known.start.size
     ));
-}
-
-/// Goes over to the log that stands.
-pub fn follow(args: &ShareFollow, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let home = sharing::home(config, &args.volume)?;
-    let until = deadline(config, &args.waiting)?;
-    let followed = match &args.rules {
-        Some(path) => {
-            let rules = recovery::read(path)?;
-            go_over(home.clone(), &rules, args.server.as_ref(), until)?
-        }
-        None => {
-            let mut home = home.clone();
-            if let Some(server) = &args.server {
-                home.set_server(&server.to_string())?;
-            }
-            Followed::Known
-        }
-    };
-    let home = sharing::home(config, &args.volume)?;
-    let shared = Shared::start(config, home, args.waiting.deadline)?;
-    let epoch = shared.client().policies().newest_epoch().number;
-    let recovered = shared.recovered().fields();
-    let size = shared.run(async { Ok(shared.client().status(shared.until()).await?.log.size) });
-    let home = shared.home().clone();
-    let size = shared.close(size, output)?;
-    if args.give_up {
-        home.give_up()?;
-    }
-    if !output.json() {
-        output.line(&match followed {
-            Followed::Epoch(_) => format!("this device is in epoch {epoch} of the log now"),
-            Followed::Rules => "this device knows the new rules now".to_owned(),
-            Followed::Known => format!("this device is in epoch {epoch} of the log"),
-        })?;
-    }
-    let mut record = fields(json!({"epoch": epoch, "size": size}));
-    record.extend(recovered);
-    Ok(Done::ok(record))
 }

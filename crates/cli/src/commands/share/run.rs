@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::share::client::{Client, ClientError, Connection, Phase, Stopped, View};
+use ::share::client::{Client, ClientError, Connection, Kept, Phase, Stopped, View};
 use ::share::files::{Answer, Call, Refused, Which};
 use ::share::home::Home;
 use bytes::Bytes;
@@ -139,12 +139,16 @@ async fn watch(running: &[Running], seen: &Mutex<Vec<Seen>>) -> Failure {
             }
             let until = Instant::now() + LOOK;
             if let Ok(status) = client.status(until).await {
+                let owed = client.owed(until).await.unwrap_or_default();
+                let kept = Kept::of(&volume.home).ok();
                 let volume = volume.home.volume().to_string();
                 let contact = contact.elapsed();
                 now.push(Seen {
                     volume,
                     contact,
                     status,
+                    kept,
+                    owed,
                 });
             }
         }
@@ -194,7 +198,7 @@ impl Running {
         let until = Instant::now() + self.deadline;
         let Some(more) = client.offered() else {
             if client.owes() && matches!(client.view().phase, Phase::Running) {
-                Recovered::of(client.give_back(self.deadline).await).log();
+                Recovered::of(client.give_back(None, self.deadline).await).log();
             }
             return;
         };

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::share::client::{
-    BeaconStatus, ClientError, Connection, DeviceStatus, Phase, Status, Stopped,
+    BeaconStatus, ClientError, Connection, DeviceStatus, Kept, Owed, Phase, Status, Stopped,
 };
 use ::share::files::Call;
 use ::share::home::Times;
@@ -37,10 +37,11 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         let members = shared.known_members().await?;
         let status = client.status(shared.until()).await?;
         let epoch = *client.policies().newest_epoch();
-        let of = (shared.home().clone(), epoch, client.view().process);
+        let owed = owed(shared).await?;
+        let of = (shared.home().clone(), epoch, client.view().process, owed);
         Ok((of, members, status, checkpoint(shared).await))
     });
-    let ((home, epoch, process), members, status, checkpoint) = asked?;
+    let ((home, epoch, process, owed), members, status, checkpoint) = asked?;
     let seen = status
         .note
         .map(|note| units::time(note.note().time_ms / 1000));
@@ -80,6 +81,15 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
             let line = format!("newest checkpoint: the first {size}, signed by {by} of {needed}");
             output.line(&line)?;
         }
+    }
+    let kept = Kept::of(&home)?;
+    if !output.json() {
+        let blocks = units::count(kept.blocks, "block", "blocks");
+        let (bytes, limit) = (units::size(kept.bytes), units::size(kept.limit_bytes));
+        output.line(&format!(
+            "own       {blocks} of what this device wrote, {bytes} of at most {limit}"
+        ))?;
+        tell_owed(owed, process, output)?;
     }
     let forgotten = home.forgotten();
     if forgotten.entries > 0 && !output.json() {
@@ -122,12 +132,41 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
         "epoch": epoch.number,
         "agreed": status.agreed(),
         "forgotten": forgotten.entries,
+        "own_blocks": kept.blocks,
+        "own_bytes": kept.bytes,
+        "own_limit_bytes": kept.limit_bytes,
+        "owed_files": owed.map(|owed| owed.files),
+        "owed_bytes": owed.map(|owed| owed.bytes),
         "begins": status.begins,
         "checkpoint": checkpoint.map(|(size, ..)| size),
         "devices": devices.len(),
         "differing": status.differing.len(),
         "beacons": status.beacons.len(),
     }))))
+}
+
+/// What is not back after a fork. None: something, and only the process that runs the engine can count it.
+async fn owed(shared: &Shared) -> Outcome<Option<Owed>> {
+    if shared.client().view().process.is_some() && shared.home().owes()? {
+        return Ok(None);
+    }
+    Ok(Some(shared.client().owed(shared.until()).await?))
+}
+
+fn tell_owed(owed: Option<Owed>, process: Option<u32>, output: &mut Output) -> Outcome<()> {
+    let what = match owed {
+        Some(Owed { files: 0, .. }) => return Ok(()),
+        Some(owed) => {
+            let files = units::count(owed.files, "file", "files");
+            let bytes = units::size(owed.bytes);
+            format!("{files} of this device, {bytes}, not back after a fork")
+        }
+        None => {
+            let process = process.unwrap_or_default();
+            format!("something of this device is not back after a fork; process {process} tries")
+        }
+    };
+    output.line(&format!("owed      {what}"))
 }
 
 /// Clocks of two machines may differ so much before `share status` says so.

@@ -5,7 +5,7 @@ use trust::Hasher;
 
 use crate::client::driver::{Command, Shown};
 use crate::client::link::Offered;
-use crate::client::lost::Before;
+use crate::client::owed::Before;
 
 /// The ends.
 pub(in crate::client) struct Plug {

@@ -16,7 +16,7 @@ use crate::client::connection::Dial;
 use crate::client::core::Core;
 use crate::client::driver::{Command, Driver};
 use crate::client::link::Offered;
-use crate::client::lost::Before;
+use crate::client::owed::Before;
 use crate::client::start::{Parts, seen, server};
 use crate::client::status::Phase;
 use crate::client::{ClientError, Inner, Options, Stopped};

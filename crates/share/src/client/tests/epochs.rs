@@ -145,7 +145,7 @@ async fn device_gives_back_once_what_it_wrote_beyond_the_prefix() {
         if round == 0 {
             assert_eq!(names(&client).await, ["before"]);
         }
-        let given = client.give_back(PATIENCE).await.unwrap();
+        let given = client.give_back(None, PATIENCE).await.unwrap();
         assert_eq!((given.copies.len(), given.others), (2, 1), "{given:?}");
         assert!(given.entries >= 4 && given.lacking.is_empty());
         assert_eq!(names(&client).await, [AFTER, "before", "trips"]);
@@ -184,7 +184,7 @@ async fn changed_content_of_a_file_that_stands_is_counted() {
     follow(&lab, 1, &rules).unwrap();
     let client = lab.client(1);
     client.running(soon()).await.unwrap();
-    let given = client.give_back(PATIENCE).await.unwrap();
+    let given = client.give_back(None, PATIENCE).await.unwrap();
     assert_eq!((given.copies.len(), given.others), (1, 2), "{given:?}");
     // The last change says the time.
     let after = "after (conflict device 0 1970-01-01)";
@@ -213,7 +213,10 @@ async fn second_recovery_gives_back_what_the_first_one_had_not() {
     assert_eq!(follow(&lab, 1, &lab.policies).unwrap(), Followed::Epoch(2));
     let client = lab.client(1);
     client.running(soon()).await.unwrap();
-    assert_eq!(client.give_back(PATIENCE).await.unwrap().copies.len(), 3);
+    assert_eq!(
+        client.give_back(None, PATIENCE).await.unwrap().copies.len(),
+        3
+    );
     assert_eq!(names(&client).await.len(), 4);
 }
 
@@ -385,7 +388,7 @@ async fn long_body_of_an_own_entry_is_kept() {
     follow(&lab, 1, &rules).unwrap();
     let client = lab.client(1);
     client.running(soon()).await.unwrap();
-    let given = client.give_back(PATIENCE).await.unwrap();
+    let given = client.give_back(None, PATIENCE).await.unwrap();
     assert_eq!((given.copies.len(), given.others), (1, 0), "{given:?}");
     assert_eq!(
         names(&client).await,
@@ -435,7 +438,7 @@ async fn file_whose_content_does_not_come_now_comes_back_later() {
     wire.no_blocks.store(true, Ordering::SeqCst);
     let client = lab.client_through(1, &wire);
     client.running(soon()).await.unwrap();
-    let late = client.give_back(Duration::from_secs(2)).await;
+    let late = client.give_back(None, Duration::from_secs(2)).await;
     assert!(
         matches!(late, Err(ClientError::Deadline { .. })),
         "{late:?}"
@@ -443,7 +446,7 @@ async fn file_whose_content_does_not_come_now_comes_back_later() {
     assert!(client.owes());
     let short = "short (conflict device 0 2023-11-14)";
     wire.no_blocks.store(false, Ordering::SeqCst);
-    let given = client.give_back(PATIENCE).await.unwrap();
+    let given = client.give_back(None, PATIENCE).await.unwrap();
     assert_eq!(
         (given.copies.len(), given.lacking.len()),
         (2, 0),

@@ -156,6 +156,20 @@ impl Link {
         Ok((Link::over(dialed, to, options).0, key))
     }
 
+    /// Connects as a device to a server whatever its key is: for blocks, which the caller verifies by their hashes.
+    ///
+    /// # Errors
+    /// As [`Link::connect`], but for [`LinkError::OtherServer`].
+    pub async fn connect_to_any(
+        to: &ServerAddress,
+        volume: VolumeId,
+        device: &SecretKey,
+        options: &LinkOptions,
+    ) -> Result<Link, LinkError> {
+        let dialed = dial::dial(to, volume, None, Some(device), options).await?;
+        Ok(Link::over(dialed, to, options).0)
+    }
+
     fn over(dialed: Dialed, to: &ServerAddress, options: &LinkOptions) -> (Link, Deliveries) {
         let (send, waiting) = mpsc::channel(WINDOW as usize);
         let silence = Duration::from_millis(dialed.welcome.heartbeat_ms.into()) * 3;
