@@ -379,6 +379,8 @@ kinds! {
     NoMember => NotFound, "`bulla share user list VOLUME`, `share group list` and `share device list` show who is there";
     /// Another device was faster, again and again.
     Overtaken => Failed, "another device changes the same file; look at it, and run the command again";
+    /// Something was changed after the entry that the user has named.
+    Conflict => Conflict, "somebody else has changed it: read what is there (`bulla cat VOLUME PATH`; `bulla diff VOLUME N` lists what has changed since entry N), put your change into that, and repeat the command with --expect and the number of the newer entry";
     /// Another device has the lock of a file.
     FileLocked => Locked, "another device works on this file; run the command again when it is done";
     /// More than the format or a device holds.

@@ -428,7 +428,7 @@ impl Client {
             place: place.clone(),
             inode: inode.clone(),
             owner: None,
-            replace: false,
+            replace: false.into(),
         };
         Ok(self.create(file, Instant::now() + patience).await?.answer)
     }

@@ -366,7 +366,7 @@ fn print(line: &Line, told: &LoggedOp, out: &mut Output) -> Outcome<()> {
 }
 
 /// The time as people read it, with what it is worth.
-fn shown(when: When) -> String {
+pub fn shown(when: When) -> String {
     let at = |ms: u64| units::time(ms / 1000);
     match (when.after_ms, when.before_ms) {
         (Some(after), Some(before)) if before - after <= EXACT_MS => at(before),
@@ -377,13 +377,17 @@ fn shown(when: When) -> String {
     }
 }
 
+/// A bound of a time as JSON.
+pub fn time(ms: Option<u64>) -> Value {
+    ms.map_or(Value::Null, |ms| units::time(ms / 1000).into())
+}
+
 fn record(
     logged: &Logged,
     lines: &[(Line, &LoggedOp)],
     when: When,
     user: &str,
 ) -> Map<String, Value> {
-    let time = |ms: Option<u64>| ms.map_or(Value::Null, |ms| units::time(ms / 1000).into());
     let mut out = fields(json!({
         "entry": logged.at,
         "device": logged.device.0,
