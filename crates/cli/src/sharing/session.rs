@@ -288,8 +288,7 @@ impl Shared {
         let (device, whose) = match found {
             Some(member) => {
                 let number = member.device.0.to_string();
-                let whose = format!("device {number} of {}", member.user);
-                (number, whose)
+                (number, member.shown())
             }
             None => (device.to_string(), format!("the device {device}")),
         };

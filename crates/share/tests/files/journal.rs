@@ -156,6 +156,10 @@ fn deciding_calls() -> Vec<Call> {
         Decision::Grant { group, user, role },
         Decision::Revoke { group, user },
         Decision::Accept { device },
+        Decision::NameDevice {
+            device,
+            label: label(),
+        },
     ];
     let file = Which::File(file(2));
     let lock = |wait| Call::Lock {

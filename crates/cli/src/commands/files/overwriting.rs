@@ -187,6 +187,7 @@ impl<'a> Overwriting<'a> {
         };
         Ok(By {
             user: members.author(changed.device),
+            whose: members.whose(changed.device),
             when: self.shared.home().times().of(changed.at),
             changed: *changed,
         })
@@ -259,19 +260,20 @@ impl Overwritten {
 /// Who changed something, and when.
 struct By {
     user: String,
+    whose: String,
     changed: Changed,
     when: ::share::home::When,
 }
 
 impl By {
     fn words(&self) -> String {
-        let (user, device, at) = (&self.user, self.changed.device.0, self.changed.at);
+        let (whose, device, at) = (&self.whose, self.changed.device.0, self.changed.at);
         let when = match shown(self.when) {
             when if when.starts_with(|first: char| first.is_ascii_digit()) => format!(" at {when}"),
             when if when == "unknown" => String::new(),
             when => format!(" {when}"),
         };
-        format!("{user} (device {device}) changed it{when} (entry {at})")
+        format!("{whose} (device {device}) changed it{when} (entry {at})")
     }
 
     fn fields(&self) -> Map<String, Value> {
