@@ -303,6 +303,10 @@ pub fn shared_bodies() -> Vec<Vec<u8>> {
             user,
         },
         Decision::Accept { device: Device(0) },
+        Decision::NameDevice {
+            device: Device(1),
+            label: Label::new("laptop").expect("a label"),
+        },
     ];
     let fold = Fold {
         upto: 7,

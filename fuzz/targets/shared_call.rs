@@ -48,7 +48,7 @@ fn seeds() -> Vec<Vec<u8>> {
             number: 5,
             inode: Box::new(inode),
             owner: Some(Principal::from_bytes([4; 32])),
-            replace: true,
+            replace: true.into(),
         },
         Call::SetContent {
             file: Which::Place(place()),

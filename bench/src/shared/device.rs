@@ -85,7 +85,7 @@ pub fn create(client: &Client, path: &str, mode: u16, content: Content) -> Resul
         number: client.new_number()?,
         inode: Box::new(Inode::new(mode, TIME, content)),
         owner: None,
-        replace: false,
+        replace: false.into(),
     })
 }
 

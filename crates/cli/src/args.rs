@@ -2,6 +2,7 @@
 //! (docs/cli.md). The doc comments are the help texts and the manual.
 
 mod asking;
+mod devices;
 mod examples;
 mod forks;
 mod labels;
@@ -26,6 +27,7 @@ use crate::logging::LogFormat;
 use crate::output::Color;
 
 pub use asking::*;
+pub use devices::*;
 pub use forks::*;
 pub use labels::parse_new_label;
 pub use lock_wait::*;
@@ -49,8 +51,8 @@ pub use witnessing::*;
 #[command(name = "bulla", version, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 failed, 2 usage, 3 partial, 10 not found, 11 locked, \
-    12 wrong key, 13 unsupported, 20 integrity, 21 rollback, 22 fork, 23 refused, 24 expired, 30 unavailable, 31 mount, \
-    130 interrupted. `bulla man` prints the manual."
+    12 wrong key, 13 unsupported, 14 conflict, 20 integrity, 21 rollback, 22 fork, 23 refused, 24 expired, 30 unavailable, \
+    31 mount, 130 interrupted. `bulla man` prints the manual."
 )]
 pub struct Cli {
     /// The flags of every command.

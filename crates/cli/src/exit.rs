@@ -21,6 +21,8 @@ pub enum Exit {
     WrongKey = 12,
     /// Needs a newer bulla: the form is unknown to this version.
     Unsupported = 13,
+    /// Somebody else has changed what would have been replaced.
+    Conflict = 14,
     /// Bytes differ from the signed ones.
     Integrity = 20,
     /// A version older than one that was already seen.
@@ -56,6 +58,7 @@ impl Exit {
             Exit::Locked => "locked",
             Exit::WrongKey => "wrong-key",
             Exit::Unsupported => "unsupported",
+            Exit::Conflict => "conflict",
             Exit::Integrity => "integrity",
             Exit::Rollback => "rollback",
             Exit::Fork => "fork",
@@ -73,7 +76,7 @@ impl Exit {
     }
 
     /// Every code.
-    pub const ALL: [Exit; 16] = [
+    pub const ALL: [Exit; 17] = [
         Exit::Ok,
         Exit::Failed,
         Exit::Usage,
@@ -82,6 +85,7 @@ impl Exit {
         Exit::Locked,
         Exit::WrongKey,
         Exit::Unsupported,
+        Exit::Conflict,
         Exit::Integrity,
         Exit::Rollback,
         Exit::Fork,

@@ -383,10 +383,14 @@ kinds! {
     NoAnswer => Unavailable, "check that `bulla serve` runs there and that this machine reaches it, and run the command again; a slow connection needs a longer --deadline";
     /// Something of a device would be lost.
     Unsent => Failed, "`bulla share forget VOLUME --discard` gives up what this device alone has";
+    /// Several devices have one name.
+    SameDevice => Usage, "name the device by its number or its key: `bulla share device list VOLUME` shows them";
     /// No user, group or device has the name.
     NoMember => NotFound, "`bulla share user list VOLUME`, `share group list` and `share device list` show who is there";
     /// Another device was faster, again and again.
     Overtaken => Failed, "another device changes the same file; look at it, and run the command again";
+    /// Something was changed after the entry that the user has named.
+    Conflict => Conflict, "read what is there (`bulla cat VOLUME PATH`; `bulla diff VOLUME N` lists what has changed since entry N), put your change into that, and repeat with --expect and the number of the newer entry";
     /// Another device has the lock of a file.
     FileLocked => Locked, "another device works on this file; run the command again when it is done";
     /// More than the format or a device holds.

@@ -148,6 +148,10 @@ const ALL: [Examples; 12] = [
                 "A directory with all that is in it",
                 "bulla put -r photos notes trips",
             ),
+            (
+                "Replace a file only if nobody has changed it since entry 120",
+                "bulla put plan notes trips --expect 120",
+            ),
         ],
     ),
 ];

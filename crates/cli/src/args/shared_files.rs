@@ -19,6 +19,10 @@ pub struct Put {
     /// Also put directories, with all that is in them
     #[arg(short, long)]
     pub recursive: bool,
+    /// Replace nothing that was changed after entry N (`bulla log VOLUME` shows the numbers), and make no file where somebody
+    /// else has made one since
+    #[arg(long, value_name = "N")]
+    pub expect: Option<u64>,
     /// Put key files and other files of bulla's own too, which every member then has
     #[arg(long)]
     pub publish_keys: bool,

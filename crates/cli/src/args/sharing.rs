@@ -9,10 +9,10 @@ use clap::{Args, Subcommand};
 use share::client::Location;
 use trust::key::PublicKey;
 use trust::shared::decision::{Label, Role};
-use trust::shared::principal::Device;
 use trust::statement::VolumeId;
 use wire::shared::ServerAddress;
 
+use super::devices::{DeviceName, parse_device};
 use super::labels::{parse_label, parse_new_label};
 use super::local::parse_place;
 use super::publishing::{KeyNew, Passphrase, parse_key};
@@ -81,6 +81,7 @@ impl ShareCommand {
             ShareCommand::Join(_) => "share join",
             ShareCommand::Device(ShareDeviceCommand::Add(_)) => "share device add",
             ShareCommand::Device(ShareDeviceCommand::Remove(_)) => "share device remove",
+            ShareCommand::Device(ShareDeviceCommand::Name(_)) => "share device name",
             ShareCommand::Device(ShareDeviceCommand::List(_)) => "share device list",
             ShareCommand::User(ShareUserCommand::Add(_)) => "share user add",
             ShareCommand::User(ShareUserCommand::List(_)) => "share user list",
@@ -177,6 +178,9 @@ pub struct ShareInvite {
     /// The user whose device it becomes. With it, at a terminal, the command asks for the words and admits the device
     #[arg(long, value_name = "NAME", value_parser = parse_label)]
     pub user: Option<Label>,
+    /// The name of the device for people, for example `laptop`
+    #[arg(long, value_name = "NAME", value_parser = parse_new_label)]
+    pub device_name: Option<Label>,
     /// How long to wait for the device that is invited [default: 10m]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub wait: Option<Duration>,
@@ -253,6 +257,8 @@ pub enum ShareDeviceCommand {
     Add(ShareDeviceAdd),
     /// Remove a device; what it wrote stays
     Remove(ShareDevice),
+    /// Give a device a name for people, or another one
+    Name(ShareDeviceRename),
     /// List the devices
     List(ShareVolume),
 }
@@ -268,6 +274,9 @@ pub struct ShareDeviceAdd {
     /// The user whose device it becomes
     #[arg(long, value_name = "NAME", value_parser = parse_label)]
     pub user: Label,
+    /// The name of the device for people, for example `laptop`
+    #[arg(long, value_name = "NAME", value_parser = parse_new_label)]
+    pub device_name: Option<Label>,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,
@@ -278,7 +287,7 @@ pub struct ShareDeviceAdd {
 pub struct ShareDevice {
     /// The shared volume: its name on this machine, or its id
     pub volume: String,
-    /// The device: its number or its key; `bulla share device list VOLUME` shows them
+    /// The device: its number, USER/NAME, or its key; `bulla share device list VOLUME` shows them
     #[arg(value_parser = parse_device)]
     pub device: DeviceName,
     /// The flags.
@@ -286,13 +295,15 @@ pub struct ShareDevice {
     pub waiting: Waiting,
 }
 
-/// A device as a user writes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceName {
-    /// Its number.
-    Number(Device),
-    /// Its key.
-    Key(PublicKey),
+/// `bulla share device name`.
+#[derive(Debug, Args)]
+pub struct ShareDeviceRename {
+    /// Which device.
+    #[command(flatten)]
+    pub of: ShareDevice,
+    /// Its name for people, for example `laptop`. The devices of a user should have different names
+    #[arg(value_parser = parse_new_label)]
+    pub name: Label,
 }
 
 /// `bulla share user`.
@@ -399,7 +410,7 @@ pub struct ShareRun {
 pub struct ShareBeacon {
     /// The shared volume: its name on this machine, or its id
     pub volume: String,
-    /// The device: its number or its key; `bulla share device list VOLUME` shows them
+    /// The device: its number, USER/NAME, or its key; `bulla share device list VOLUME` shows them
     #[arg(value_parser = parse_device)]
     pub device: DeviceName,
     /// How long it may be silent: longer than its interval, and the time that a message takes
@@ -552,27 +563,9 @@ pub fn parse_role(text: &str) -> Result<Role, String> {
     }
 }
 
-fn parse_device(text: &str) -> Result<DeviceName, String> {
-    if let Ok(number) = text.parse() {
-        return Ok(DeviceName::Number(Device(number)));
-    }
-    let key = text.parse().map(DeviceName::Key);
-    key.map_err(|e| format!("`{text}` is neither the number of a device nor its key: {e}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn device_is_a_number_or_a_key() {
-        assert_eq!(parse_device("7"), Ok(DeviceName::Number(Device(7))));
-        let key = trust::key::SecretKey::from_seed(&[1; 32]).public();
-        assert_eq!(parse_device(&key.to_string()), Ok(DeviceName::Key(key)));
-        for wrong in ["", "-1", "4294967296", "key1", "ada"] {
-            assert!(parse_device(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn roles_are_three_words() {

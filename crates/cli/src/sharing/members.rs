@@ -24,6 +24,19 @@ pub struct Member {
     pub principal: Principal,
     /// The name of its user.
     pub user: String,
+    /// The name that an administrator has given it.
+    pub label: Option<String>,
+}
+
+impl Member {
+    /// Its number, its user, and its name if it has one, for people.
+    pub fn shown(&self) -> String {
+        let (number, user) = (self.device.0, &self.user);
+        match &self.label {
+            Some(label) => format!("device {number} of {user} ({label})"),
+            None => format!("device {number} of {user}"),
+        }
+    }
 }
 
 impl Membership {
@@ -42,6 +55,21 @@ impl Membership {
     pub fn author(&self, device: Device) -> String {
         let user = self.0.members.user(device);
         user.map_or_else(|| "?".to_owned(), |user| self.name(user))
+    }
+
+    /// The name of a device that wrote an entry, if it has one.
+    pub fn device_label(&self, device: Device) -> Option<String> {
+        let label = self.0.members.device_label(device)?;
+        Some(label.as_str().to_owned())
+    }
+
+    /// The user whose device wrote an entry, with the name of the device if it has one: `ben's laptop`.
+    pub fn whose(&self, device: Device) -> String {
+        let user = self.author(device);
+        match self.device_label(device) {
+            Some(label) => format!("{user}'s {label}"),
+            None => user,
+        }
     }
 
     /// Whether this device's user may read the files of a user or group.
@@ -120,6 +148,7 @@ impl Membership {
                 key: DeviceKey::from(members.key(device)?),
                 principal: user,
                 user: self.name(user),
+                label: self.device_label(device),
             })
         };
         devices.filter_map(member).collect()
@@ -130,14 +159,27 @@ impl Membership {
         let wanted = |member: &Member| match name {
             DeviceName::Number(number) => member.device == *number,
             DeviceName::Key(key) => member.key == DeviceKey::from(key),
+            DeviceName::Named(name) => {
+                let label = member.label.as_deref();
+                label.is_some_and(|label| *name == format!("{}/{label}", member.user))
+            }
         };
-        self.devices().into_iter().find(wanted).ok_or_else(|| {
-            let name = match name {
-                DeviceName::Number(number) => number.0.to_string(),
-                DeviceName::Key(key) => key.to_string(),
-            };
-            Failure::new(Kind::NoMember, format!("the volume has no device {name}"))
-        })
+        let mut found = self.devices().into_iter().filter(wanted);
+        match (found.next(), found.next()) {
+            (Some(member), None) => Ok(member),
+            (Some(one), Some(other)) => {
+                let error = format!("the volume has several devices {name}");
+                let (one, other) = (one.device.0, other.device.0);
+                let hint = format!(
+                    "name it by its number: {one}, {other} (`bulla share device list VOLUME` shows the keys)"
+                );
+                Err(Failure::new(Kind::SameDevice, error).with_hint(hint))
+            }
+            (None, _) => {
+                let error = format!("the volume has no device {name}");
+                Err(Failure::new(Kind::NoMember, error))
+            }
+        }
     }
 
     /// The device with a key.

@@ -1,7 +1,8 @@
 //! A shared volume as it was, and its log.
 
 use ::share::files::{
-    Answer, Call, History, Listed, MAX_LISTED, MAX_LISTED_INODES, MAX_LOGGED, Place, Which,
+    Answer, Call, Changed, File, History, Listed, MAX_LISTED, MAX_LISTED_INODES, MAX_LOGGED, Place,
+    Refused, Which,
 };
 use trust::shared::principal::Name;
 
@@ -43,6 +44,39 @@ impl Shared {
         match answered.answer {
             Answer::History(page) => Ok(page),
             Answer::Refused(why) => Err(refused(&why, "the log")),
+            _ => Err(defect()),
+        }
+    }
+
+    /// The file at a place after an entry, if there was one. A symbolic link at the end is not followed.
+    pub async fn look_back(&self, entry: u64, place: &Place) -> Outcome<Option<File>> {
+        let lookup = Call::Lookup {
+            place: place.clone(),
+            follow: false,
+        };
+        let call = Call::At {
+            size: prefix(entry),
+            call: Box::new(lookup),
+        };
+        match self.call(call).await? {
+            Answer::Found(file) => Ok(Some(file)),
+            // A directory above it was not there, or was something else.
+            Answer::Refused(Refused::NotFound | Refused::NotADirectory | Refused::Stale) => {
+                Ok(None)
+            }
+            Answer::Refused(why) => Err(refused(&why, &places::shown(place))),
+            _ => Err(defect()),
+        }
+    }
+
+    /// The entry that changed a name or its file last, as far as this device has seen the log. None: it is not known.
+    pub async fn changed(&self, place: &Place) -> Outcome<Option<Changed>> {
+        let call = Call::Changed {
+            place: place.clone(),
+        };
+        match self.client().look(call, self.until()).await?.answer {
+            Answer::Changed(changed) => Ok(changed),
+            Answer::Refused(_) => Ok(None),
             _ => Err(defect()),
         }
     }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::share::client::{Answered, Client, ClientError, NewFile, OtherPlace, Phase, Sink, Stopped};
 use ::share::files::{
-    Answer, Call, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Place, Refused, Which,
+    Answer, Call, Changed, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Over, Place, Refused,
+    Replace, Which,
 };
 use ::share::home::{Forgotten, Home};
 use reader::{Fetch, Prefetcher, Spawner, Tree};
@@ -61,6 +62,16 @@ pub struct Page {
     pub names: Vec<Listed>,
     /// There are more.
     pub more: bool,
+}
+
+/// What became of a call that may replace a file.
+pub enum Made {
+    /// It replaced nothing of another device.
+    Alone(FileId),
+    /// It replaced a file that another device had changed last.
+    Over(FileId, Changed),
+    /// It was refused: the name leads to something else than the caller has seen.
+    Stale,
 }
 
 impl Shared {
@@ -289,8 +300,7 @@ impl Shared {
         let (device, whose) = match found {
             Some(member) => {
                 let number = member.device.0.to_string();
-                let whose = format!("device {number} of {}", member.user);
-                (number, whose)
+                (number, member.shown())
             }
             None => (device.to_string(), format!("the device {device}")),
         };
@@ -307,7 +317,7 @@ impl Shared {
     pub async fn change(&self, call: Call, about: &dyn Fn() -> String) -> Outcome<()> {
         self.has_written.store(true, Ordering::Relaxed);
         match self.call(call).await? {
-            Answer::Done(_) | Answer::Settled => Ok(()),
+            Answer::Done(_) | Answer::Replaced(..) | Answer::Settled => Ok(()),
             Answer::Refused(why) => Err(refused(&why, &about())),
             _ => Err(defect()),
         }
@@ -378,14 +388,28 @@ impl Shared {
         }
     }
 
-    /// Makes a file. Returns its number.
+    /// Makes a file under a free name. Returns its number.
     pub async fn create(
         &self,
         at: &Address,
         inode: Inode,
         owner: Option<Principal>,
-        replace: bool,
     ) -> Outcome<FileId> {
+        match self.make(at, inode, owner, Replace::Nothing).await? {
+            Made::Alone(file) | Made::Over(file, _) => Ok(file),
+            Made::Stale => Err(refused(&Refused::Stale, &at.shown())),
+        }
+    }
+
+    /// Makes a file.
+    pub async fn make(
+        &self,
+        at: &Address,
+        inode: Inode,
+        owner: Option<Principal>,
+        replace: Replace,
+    ) -> Outcome<Made> {
+        let is_expected = matches!(replace, Replace::Seen(_));
         self.has_written.store(true, Ordering::Relaxed);
         let file = NewFile {
             place: at.name.clone(),
@@ -395,11 +419,20 @@ impl Shared {
         };
         let creating = self.client.create(file, self.until());
         let answered = self.here(creating, false).await?;
-        match self.used(answered).await? {
-            Answer::Done(file) => Ok(file),
-            Answer::Refused(why) => Err(refused(&why, &at.shown())),
-            _ => Err(defect()),
-        }
+        made(self.used(answered).await?, at, is_expected)
+    }
+
+    /// Makes another call that may replace the file at an address.
+    pub async fn replace(&self, call: Call, at: &Address) -> Outcome<Made> {
+        let is_expected = matches!(
+            call,
+            Call::Rename {
+                over: Over::Seen(_),
+                ..
+            }
+        );
+        self.has_written.store(true, Ordering::Relaxed);
+        made(self.call(call).await?, at, is_expected)
     }
 
     /// Makes a decision about members.
@@ -442,6 +475,16 @@ fn unanswered(failure: Failure, has_written: bool) -> Failure {
         kind => kind,
     };
     Failure { kind, ..failure }
+}
+
+fn made(answer: Answer, at: &Address, is_expected: bool) -> Outcome<Made> {
+    match answer {
+        Answer::Done(file) => Ok(Made::Alone(file)),
+        Answer::Replaced(file, changed) => Ok(Made::Over(file, changed)),
+        Answer::Refused(Refused::Stale) if is_expected => Ok(Made::Stale),
+        Answer::Refused(why) => Err(refused(&why, &at.shown())),
+        _ => Err(defect()),
+    }
 }
 
 fn members(answer: Answer) -> Outcome<Membership> {

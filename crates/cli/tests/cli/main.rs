@@ -57,6 +57,7 @@ mod shared_homes;
 mod shared_lab;
 mod shared_machines;
 mod shared_other_place;
+mod shared_overwrites;
 mod shared_reads;
 mod shared_recovery;
 mod shared_server;

@@ -289,6 +289,93 @@ fn removed_device_is_refused_and_what_it_wrote_stays() {
 }
 
 #[test]
+fn device_has_a_name_for_people_and_stays_known_by_its_number() {
+    let (_orderer, ada) = founded(&[]);
+    ada.run(&["share", "user", "add", "notes", "ben"]).ends(0);
+    let ben = joined(&ada, "ben");
+    let device = |args: &[&str]| ada.run(&[&["share", "device"], args].concat());
+    let named = device(&["name", "notes", "1", "laptop", "--json"]).ends(0);
+    assert_eq!(
+        (named.field("device"), named.field("device_name")),
+        (1.into(), "laptop".into())
+    );
+    assert_eq!(put(&ben, "plan", "by ben\n"), 0);
+    let log = ada.run(&["log", "notes", "--max", "2"]).ends(0).out;
+    assert!(log.contains("author   ben's laptop, device 1\n"), "{log}");
+    assert!(log.contains("author   ada, device 0\n"), "{log}");
+    assert!(log.contains("device name 1 laptop"), "{log}");
+    let list = device(&["list", "notes"]).ends(0).out;
+    assert!(
+        list.contains("  ben/laptop\n") && list.contains("  ada  (this"),
+        "{list}"
+    );
+    let status = ben.run(&["share", "status", "notes"]).ends(0).out;
+    assert!(
+        status.contains("device    1 of ben (laptop) (this device): "),
+        "{status}"
+    );
+    let json = ada.run(&["--json", "share", "status", "notes"]).ends(0);
+    let names: Vec<_> = json
+        .records("device")
+        .iter()
+        .map(|it| it["device_name"].clone())
+        .collect();
+    assert_eq!(names, [serde_json::Value::Null, "laptop".into()]);
+    std::fs::write(ada.path("plan"), "by ada\n").unwrap();
+    let told = ada.run(&["put", "plan", "notes"]).ends(0);
+    assert!(
+        told.err.contains("ben's laptop (device 1) changed it"),
+        "{}",
+        told.err
+    );
+
+    // Names that nobody could read, and users who may not give any.
+    for wrong in ["", "lap\ntop", "lap\u{200b}top", " laptop", &"x".repeat(65)] {
+        device(&["name", "notes", "1", wrong]).ends(2);
+    }
+    ben.run(&["share", "device", "name", "notes", "1", "desk"])
+        .ends(23);
+    device(&["name", "notes", "ben/desk", "desk"]).ends(10);
+
+    // The second device gets its name with its admission. It is the same one.
+    let second = Home::new();
+    let admission = Admission::begin(&ada, &second);
+    admission.inviting.end().ends(0);
+    let words = [
+        "add",
+        "notes",
+        &admission.words,
+        "--user",
+        "ben",
+        "--device-name",
+        "laptop",
+    ];
+    let added = device(&words).ends(0).out;
+    assert!(
+        added.starts_with("device 2 of ben (laptop) is admitted"),
+        "{added}"
+    );
+    admission.joining.end().ends(0);
+    let both = device(&["remove", "notes", "ben/laptop"]).ends(2);
+    assert!(both.err.contains("its number: 1, 2"), "{}", both.err);
+    device(&["name", "notes", "2", "desk"]).ends(0);
+    let list = second
+        .run(&["share", "device", "list", "notes"])
+        .ends(0)
+        .out;
+    assert!(
+        list.contains("  ben/laptop\n") && list.contains("  ben/desk  (this"),
+        "{list}"
+    );
+    device(&["remove", "notes", "ben/laptop"]).ends(0);
+    ben.run(&["cat", "notes", "plan"]).ends(23);
+    second.run(&["cat", "notes", "plan"]).ends(0);
+    // What it wrote is still its own.
+    let log = ada.run(&["log", "notes", "plan"]).ends(0).out;
+    assert!(log.contains("author   ben's laptop, device 1\n"), "{log}");
+}
+
+#[test]
 fn groups_own_directories_of_their_own() {
     let (_orderer, ada) = founded(&[]);
     ada.run(&["share", "user", "add", "notes", "bob"]).ends(0);

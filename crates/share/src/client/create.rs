@@ -7,7 +7,7 @@ use trust::shared::principal::Principal;
 use trust::tree::inode::FileKind;
 
 use super::{Answered, Client, ClientError};
-use crate::files::{Answer, Call, Place, Refused};
+use crate::files::{Answer, Call, Place, Refused, Replace};
 
 /// Bits of a number. Of 2^24 files of one device, two have drawn the same with probability 1/2; numbers of files that
 /// are gone count for nothing.
@@ -24,8 +24,8 @@ pub struct NewFile {
     pub inode: Inode,
     /// Whose file it is. None: the owner of the directory.
     pub owner: Option<Principal>,
-    /// A file that the name led to loses the name. A directory does not.
-    pub replace: bool,
+    /// What it may take the name from.
+    pub replace: Replace,
 }
 
 impl Client {
@@ -52,7 +52,7 @@ impl Client {
                 number: draw()?,
                 inode: Box::new(file.inode.clone()),
                 owner: file.owner,
-                replace: file.replace,
+                replace: file.replace.clone(),
             };
             let answered = self.call(call, deadline).await?;
             let exists = answered.answer == Answer::Refused(Refused::Exists);
@@ -70,7 +70,9 @@ impl Client {
         let look = self.call(Call::Lookup { place, follow }, deadline).await?;
         Ok(match look.answer {
             Answer::Refused(Refused::NotFound) => true,
-            Answer::Found(_) => file.replace && file.inode.kind() != FileKind::Directory,
+            Answer::Found(_) => {
+                file.replace != Replace::Nothing && file.inode.kind() != FileKind::Directory
+            }
             _ => false,
         })
     }

@@ -411,7 +411,7 @@ impl Client {
             place: place.clone(),
             inode: inode.clone(),
             owner: None,
-            replace: false,
+            replace: false.into(),
         };
         Ok(self.create(file, Instant::now() + patience).await?.answer)
     }

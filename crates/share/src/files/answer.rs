@@ -7,7 +7,7 @@ use trust::error::Reject;
 use trust::shared::device::DeviceKey;
 use trust::shared::members::Members;
 use trust::shared::outcome::NoEffect;
-use trust::shared::principal::{FileId, Name, Target};
+use trust::shared::principal::{Device, FileId, Name, Target};
 use trust::tree::inode::Inode;
 
 use super::logged::History;
@@ -36,6 +36,15 @@ pub struct Listed {
     pub target: Target,
     /// The file's inode, if the call asked for inodes. None too: the file is gone, or this user may not read it.
     pub file: Option<File>,
+}
+
+/// The entry that changed a file or its name last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Changed {
+    /// Its position.
+    pub at: u64,
+    /// Its author.
+    pub device: Device,
 }
 
 /// The members after a prefix of the log.
@@ -78,10 +87,15 @@ pub enum Answer {
     Members(Roll),
     /// To `History`.
     History(History),
+    /// To `Changed`. None: this device does not know, because a fold has the change, or the checkpoint with which the
+    /// device began.
+    Changed(Option<Changed>),
     /// To `Root`. None: the log is shorter, or this device does not have its beginning.
     Root(Option<[u8; 32]>),
     /// The call had effect on this file: a new one for `Create`, the one that was changed, moved or locked.
     Done(FileId),
+    /// As `Done`, to `Create` and `Rename`: the name was taken from a file that another device had changed last.
+    Replaced(FileId, Changed),
     /// A decision is made, or a fold.
     Settled,
     /// The call had no effect.

@@ -10,8 +10,8 @@ use trust::shared::outcome::NoEffect;
 use trust::shared::principal::{FileId, INumber, Target};
 use trust::tree::inode::{Content, FileKind, Inode};
 
-use super::answer::{Answer, File, Refused, Roll};
-use super::call::{Call, MAX_CALL_BYTES, Over, Place, Which};
+use super::answer::{Answer, Changed, File, Refused, Roll};
+use super::call::{Call, MAX_CALL_BYTES, Over, Place, Replace, Seen, Which};
 use super::plan::{Made, Plan, Try};
 use super::sight::{Halt, Sight};
 
@@ -71,13 +71,17 @@ impl Sight<'_> {
                 members: Arc::clone(self.members),
             }))),
             Call::At { size, call } => self.earlier(*size, call),
+            Call::Changed { place } => {
+                let spot = self.spot(place)?;
+                Ok(Plan::Says(Answer::Changed(self.changed(&spot)?)))
+            }
             // The client answers it from its leaves.
             Call::History { .. } | Call::Root { .. } => Err(Refused::NotFound.into()),
             Call::Create { .. } => self.create(call),
             Call::SetContent { .. } | Call::SetAttributes { .. } => self.set(call),
             Call::Unlink { place } => self.unlink(place),
             Call::Rmdir { place } => self.rmdir(place),
-            Call::Rename { from, to, over } => self.rename(from, to, *over),
+            Call::Rename { from, to, over } => self.rename(from, to, over),
             Call::Link { file, to } => self.link(file, to),
             Call::Decide(decision) => self.decide(decision),
             Call::Fold(principal) => self.fold(*principal, attempt),
@@ -145,17 +149,54 @@ impl Sight<'_> {
             return Err(Refused::Exists.into());
         }
         let inode = fresh(inode);
-        let over = spot.found.filter(|_| *replace);
+        if let Replace::Seen(seen) = replace {
+            self.is_seen(&spot, seen)?;
+        }
+        let over = spot.found.filter(|_| *replace != Replace::Nothing);
         let held = match over.filter(|over| over.kind != FileKind::Directory) {
             Some(over) => self.writable(&over)?,
             None => None,
         };
         let replaced = match (&held, replace) {
-            (_, false) => Replaced::Refused,
-            (Some(held), true) => Replaced::Dropped(held),
-            (None, true) => Replaced::Left,
+            (_, Replace::Nothing) => Replaced::Refused,
+            (Some(held), _) => Replaced::Dropped(held),
+            (None, _) => Replaced::Left,
         };
         Plan::op(self.calls().create_over(&spot, file, inode, replaced)?)
+    }
+
+    /// Refuses a name that leads to something else than its caller has seen. The guards of the op that is built say the
+    /// same at its position: where the name leads, and what the inode of the file is.
+    fn is_seen(&mut self, spot: &Spot, seen: &Seen) -> Result<(), Halt> {
+        let (found, (file, content)) = match (spot.found, &seen.0) {
+            (None, None) => return Ok(()),
+            (Some(found), Some(seen)) => (found, seen),
+            _ => return Err(Refused::Stale.into()),
+        };
+        if found.file != *file {
+            return Err(Refused::Stale.into());
+        }
+        // The op of a caller who may not write the file has no guard on its content.
+        if !self.may_write(file.principal) {
+            return Err(Refused::NotPermitted.into());
+        }
+        match self.inode(file)? {
+            Some(inode) if inode.content == *content => Ok(()),
+            _ => Err(Refused::Stale.into()),
+        }
+    }
+
+    /// The entry that changed a name last, or the file to which the name leads.
+    fn changed(&mut self, spot: &Spot) -> Result<Option<Changed>, Halt> {
+        let file = spot.found.map(|target| target.file);
+        if let Some(file) = file {
+            // Notes that the answer rests on it.
+            self.inode(&file)?;
+        }
+        let (at, sources) = (self.at, self.sources());
+        let name = (&spot.directory.id, &spot.name);
+        let changed = self.replay.last_change(at, name, file.as_ref(), sources)?;
+        Ok(changed.map(|(at, device)| Changed { at, device }))
     }
 
     pub(super) fn is_directory(&mut self, file: &FileId) -> Result<(), Halt> {
@@ -243,19 +284,22 @@ impl Sight<'_> {
         }
     }
 
-    fn rename(&mut self, from: &Place, to: &Place, over: Over) -> Planned {
+    fn rename(&mut self, from: &Place, to: &Place, over: &Over) -> Planned {
         let (from, to) = (self.spot(from)?, self.spot(to)?);
         let moved = from.found.ok_or(Refused::NotFound)?;
         self.may_move(moved, &from, &to)?;
         self.is_directory(&to.directory.id)?;
-        if over == Over::Exchange {
+        if let Over::Seen(seen) = over {
+            self.is_seen(&to, seen)?;
+        }
+        if *over == Over::Exchange {
             let other = to.found.ok_or(Refused::NotFound)?;
             self.may_move(other, &to, &from)?;
             let op = self.calls().exchange(&from, &to)?;
             return op.map_or(Ok(Plan::Says(Answer::Done(moved.file))), Plan::op);
         }
         let target = to.found.filter(|target| target.file != moved.file);
-        let held = match target.filter(|_| over == Over::Replace) {
+        let held = match target.filter(|_| *over != Over::Refuse) {
             Some(target) => {
                 let both = target.kind == FileKind::Directory && moved.kind == target.kind;
                 if both && !from.directory.lies_below(&target.file) {

@@ -37,7 +37,7 @@ pub enum Which {
 }
 
 /// What rename does with the new name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
     /// A file that the new name led to loses the name.
     Replace,
@@ -45,7 +45,33 @@ pub enum Over {
     Refuse,
     /// Both names change places.
     Exchange,
+    /// As `Replace`, if the new name leads to what the caller has seen. Otherwise the call is refused as stale.
+    Seen(Seen),
 }
+
+/// What a new file may take the name from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// The name must be free.
+    Nothing,
+    /// A file that the name led to loses the name. A directory does not.
+    Any,
+    /// As `Any`, if the name leads to what the caller has seen. Otherwise the call is refused as stale.
+    Seen(Seen),
+}
+
+impl From<bool> for Replace {
+    fn from(replaces: bool) -> Replace {
+        match replaces {
+            true => Replace::Any,
+            false => Replace::Nothing,
+        }
+    }
+}
+
+/// What a caller has seen under a name: a file with its content, or nothing. Attributes of the file do not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen(pub Option<(FileId, Content)>);
 
 /// Attributes to set. Those that are not given stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,6 +124,11 @@ pub enum Call {
         /// At most so many. [`MAX_LOGGED`](super::MAX_LOGGED) bounds it.
         most: u32,
     },
+    /// Which entry changed the file at a place last, or its name.
+    Changed {
+        /// The place. A symbolic link at its end is not followed.
+        place: Place,
+    },
     /// The root of a prefix of the log. Only [`Client::look`](crate::client::Client::look) answers it.
     Root {
         /// Size of the prefix.
@@ -113,8 +144,8 @@ pub enum Call {
         inode: Box<Inode>,
         /// Whose file it is. None: the owner of the directory.
         owner: Option<Principal>,
-        /// A file that the name led to loses the name. A directory does not.
-        replace: bool,
+        /// What it may take the name from.
+        replace: Replace,
     },
     /// Other content of a regular file.
     SetContent {
@@ -189,6 +220,7 @@ impl Call {
                 | Call::List { .. }
                 | Call::Members
                 | Call::At { .. }
+                | Call::Changed { .. }
                 | Call::History { .. }
                 | Call::Root { .. }
         )

@@ -8,6 +8,9 @@
 //! which  = 0 | file, or 1 | place
 //! inode  = length varint | inode                     a content is an inode of mode 0 and time 0
 //! option = 0, or 1 | value
+//! seen   = option of (file | content)
+//! replace = 0 nothing, 1 any, 2 | seen
+//! over   = 0 replace, 1 refuse, 2 exchange, 3 | seen
 //! ```
 
 use bytes::Bytes;
@@ -24,7 +27,7 @@ use trust::tree::inode::{
     Content, Inode, MAX_INODE_BYTES, MAX_NAME_BYTES, MAX_XATTR_VALUE_BYTES, Mtime, Owner,
 };
 
-use super::call::{Attributes, Call, MAX_PLACE_NAMES, Over, Place, Which};
+use super::call::{Attributes, Call, MAX_PLACE_NAMES, Over, Place, Replace, Seen, Which};
 
 const FORMAT: u8 = 0;
 const WHAT: &str = "call";
@@ -61,6 +64,7 @@ impl Call {
             Call::At { .. } => 15,
             Call::History { .. } => 16,
             Call::Root { .. } => 17,
+            Call::Changed { .. } => 18,
         }
     }
 
@@ -96,7 +100,7 @@ impl Call {
                 option(e, owner.as_ref(), |e, owner| {
                     e.raw(owner.as_bytes());
                 });
-                flag(e, *replace);
+                replace.encode(e);
             }
             Call::SetContent {
                 file,
@@ -121,11 +125,13 @@ impl Call {
                     e.raw(inode.as_bytes());
                 });
             }
-            Call::Unlink { place } | Call::Rmdir { place } => place.encode(e),
+            Call::Unlink { place } | Call::Rmdir { place } | Call::Changed { place } => {
+                place.encode(e);
+            }
             Call::Rename { from, to, over } => {
                 from.encode(e);
                 to.encode(e);
-                e.u8(*over as u8);
+                over.encode(e);
             }
             Call::Link { file, to } => {
                 file.encode(e);
@@ -193,6 +199,9 @@ impl Call {
                 most: d.bounded(u64::from(u32::MAX), "a number over 32 bits")? as u32,
             },
             17 => Call::Root { size: d.varint()? },
+            18 => Call::Changed {
+                place: Place::decode(&mut d)?,
+            },
             _ => return Err(d.bad("an unknown kind")),
         };
         d.finish()?;
@@ -227,7 +236,7 @@ fn decode_setting(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {
             number: d.varint()?,
             inode: Box::new(read_inode(d)?),
             owner: read_option(d, |d| Ok(Principal::from_bytes(d.array()?)))?,
-            replace: read_flag(d)?,
+            replace: Replace::decode(d)?,
         },
         5 => {
             let file = Which::decode(d)?;
@@ -259,12 +268,7 @@ fn decode_naming(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {
         9 => Call::Rename {
             from: Place::decode(d)?,
             to: Place::decode(d)?,
-            over: match d.u8()? {
-                0 => Over::Replace,
-                1 => Over::Refuse,
-                2 => Over::Exchange,
-                _ => return Err(d.bad("an unknown kind of rename")),
-            },
+            over: Over::decode(d)?,
         },
         _ => Call::Link {
             file: Which::decode(d)?,
@@ -309,6 +313,66 @@ impl Which {
             false => Which::File(read_file(d)?),
             true => Which::Place(Place::decode(d)?),
         })
+    }
+}
+
+impl Over {
+    fn encode(&self, e: &mut Encoder) {
+        match self {
+            Over::Replace => e.u8(0),
+            Over::Refuse => e.u8(1),
+            Over::Exchange => e.u8(2),
+            Over::Seen(seen) => {
+                seen.encode(e.u8(3));
+                e
+            }
+        };
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Read<Over> {
+        Ok(match d.u8()? {
+            0 => Over::Replace,
+            1 => Over::Refuse,
+            2 => Over::Exchange,
+            3 => Over::Seen(Seen::decode(d)?),
+            _ => return Err(d.bad("an unknown kind of rename")),
+        })
+    }
+}
+
+impl Replace {
+    fn encode(&self, e: &mut Encoder) {
+        match self {
+            Replace::Nothing => e.u8(0),
+            Replace::Any => e.u8(1),
+            Replace::Seen(seen) => {
+                seen.encode(e.u8(2));
+                e
+            }
+        };
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Read<Replace> {
+        Ok(match d.u8()? {
+            0 => Replace::Nothing,
+            1 => Replace::Any,
+            2 => Replace::Seen(Seen::decode(d)?),
+            _ => return Err(d.bad("an unknown way to replace")),
+        })
+    }
+}
+
+impl Seen {
+    fn encode(&self, e: &mut Encoder) {
+        option(e, self.0.as_ref(), |e, (file, content)| {
+            encode_file(e, file);
+            encode_content(e, content, Mtime::default());
+        });
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Read<Seen> {
+        let seen = read_option(d, |d| Ok((read_file(d)?, read_inode(d)?.content)))?;
+        Ok(Seen(seen))
     }
 }
 

@@ -67,10 +67,10 @@ mod snapshot;
 mod tidy;
 mod turn;
 
-pub use answer::{Answer, Basis, File, Listed, Refused, Roll};
+pub use answer::{Answer, Basis, Changed, File, Listed, Refused, Roll};
 pub use call::{
     Attributes, Call, MAX_CALL_BYTES, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place,
-    Which,
+    Replace, Seen, Which,
 };
 pub use checkpoint::NoRows;
 pub use logged::{History, Logged, LoggedOp, MAX_LOGGED};

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use trust::shared::change::Change;
 use trust::shared::effect::replay::Sources;
 use trust::shared::effect::{Bodies, Replay};
+use trust::shared::guard::Guard;
 use trust::shared::ops::Op;
 use trust::shared::outcome::{NoEffect, Outcome as Became};
 use trust::shared::principal::{Device, FileId};
 
-use super::answer::{Answer, Basis, Refused};
+use super::answer::{Answer, Basis, Changed, Refused};
 use super::call::Call;
 use super::plan::{Plan, Try};
 use super::sight::Halt;
@@ -51,7 +52,16 @@ impl Files {
         match became {
             Became::Late => Ok(Outcome::Late(Answer::Settled)),
             Became::Effect if only_claims(&sent) => Ok(Outcome::Again),
-            Became::Effect => Ok(Outcome::Done(done(&sent, call), rests_on(replay)?)),
+            Became::Effect => {
+                let mut answer = done(&sent, call);
+                if let (Answer::Done(file), Call::Create { .. } | Call::Rename { .. }) =
+                    (&answer, call)
+                    && let Some(changed) = self.replaced(replay, at, &sent)?
+                {
+                    answer = Answer::Replaced(*file, changed);
+                }
+                Ok(Outcome::Done(answer, rests_on(replay)?))
+            }
             Became::None(why) => {
                 let author = replay.author(at);
                 let author = author.ok_or(Refused::NotPermitted)?;
@@ -103,6 +113,39 @@ impl Files {
         }
     }
 
+    /// Whose change it was that a new file replaced, unless it was this device's own. The values are those before the
+    /// op, so what came at the last moment is seen too.
+    fn replaced(&self, replay: &mut Replay, at: u64, op: &Op) -> Result<Option<Changed>, Halt> {
+        let mut links = op.changes.iter().filter_map(|change| match change {
+            Change::Link {
+                directory, name, ..
+            } => Some((directory, name)),
+            _ => None,
+        });
+        // Two names that change places replace nothing.
+        let (Some(spot), None) = (links.next(), links.next()) else {
+            return Ok(None);
+        };
+        let over = op.guards.iter().find_map(|guard| match guard {
+            Guard::EntryIs {
+                directory,
+                name,
+                is: Some(over),
+            } if (directory, name) == spot => Some(over.file),
+            _ => None,
+        });
+        let Some(file) = over else {
+            return Ok(None);
+        };
+        let sources = Sources {
+            members: self.members(),
+            stored: &*self.shelf,
+        };
+        let changed = replay.last_change(at, spot, Some(&file), sources)?;
+        let others = changed.filter(|(_, device)| Some(*device) != replay.author(at));
+        Ok(others.map(|(at, device)| Changed { at, device }))
+    }
+
     fn op_at(&self, at: u64, op: usize) -> Result<Op, Halt> {
         let body = self.shelf.body(at).map_err(Refused::from)?;
         let body = body.ok_or_else(|| {
@@ -150,7 +193,7 @@ fn done(op: &Op, call: &Call) -> Answer {
 /// The file that lost its name: the first guard says where the name led.
 fn named(op: &Op) -> Option<FileId> {
     op.guards.iter().find_map(|guard| match guard {
-        trust::shared::guard::Guard::EntryIs { is, .. } => is.map(|target| target.file),
+        Guard::EntryIs { is, .. } => is.map(|target| target.file),
         _ => None,
     })
 }

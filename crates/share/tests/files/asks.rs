@@ -42,6 +42,14 @@ pub fn place(start: FileId, path: &str) -> Place {
     }
 }
 
+/// The file of a call that had effect.
+pub fn file_of(answer: &Answer) -> Option<FileId> {
+    match answer {
+        Answer::Done(file) | Answer::Replaced(file, _) => Some(*file),
+        _ => None,
+    }
+}
+
 /// The text of a file.
 pub fn text_of(file: &File) -> String {
     match &file.inode.content {
@@ -62,7 +70,7 @@ impl Net {
             number: self.random(1 << 48),
             inode: Box::new(inode),
             owner: None,
-            replace,
+            replace: replace.into(),
         }
     }
 
@@ -72,7 +80,7 @@ impl Net {
             number,
             inode: Box::new(inode),
             owner: None,
-            replace: false,
+            replace: false.into(),
         }
     }
 
@@ -141,9 +149,10 @@ impl Net {
 
     /// A call that must have effect on a file.
     pub fn done(&mut self, at: usize, call: Call) -> FileId {
-        match self.call(at, call.clone()) {
-            Answer::Done(file) => file,
-            other => panic!("{call:?}: {other:?}"),
+        let answer = self.call(at, call.clone());
+        match file_of(&answer) {
+            Some(file) => file,
+            None => panic!("{call:?}: {answer:?}"),
         }
     }
 

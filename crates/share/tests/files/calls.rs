@@ -173,7 +173,11 @@ fn directory_is_moved_only_with_the_way_from_the_root() {
     };
     let over = Over::Replace;
     let (to, here) = (net.at("c/b"), from.clone());
-    let call = Call::Rename { from, to, over };
+    let call = Call::Rename {
+        from,
+        to,
+        over: over.clone(),
+    };
     assert_eq!(net.call(0, call), refused(Refused::NeedsPath));
     // Within its directory it may be renamed.
     let to = Place {
@@ -343,7 +347,7 @@ fn user_sees_only_files_of_its_groups() {
         number: 7,
         inode: Box::new(regular("private")),
         owner: Some(user(1)),
-        replace: false,
+        replace: false.into(),
     };
     let file = net.done(1, mine);
     assert_eq!(file.principal, user(1));
@@ -392,7 +396,7 @@ fn new_file_may_belong_only_to_whom_its_author_writes_for() {
             number: 1,
             inode: Box::new(regular("")),
             owner: Some(owner),
-            replace: false,
+            replace: false.into(),
         };
         assert_eq!(net.call(0, call), refused(Refused::NotPermitted));
     }

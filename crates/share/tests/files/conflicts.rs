@@ -2,14 +2,14 @@
 
 use share::files::{Answer, Call, File, Over, Place, Refused, Which};
 use trust::inode::Mtime;
-use trust::shared::principal::FileId;
+use trust::shared::principal::{Device, FileId};
 
-use crate::asks::{directory, place, regular, symlink, text, text_of};
+use crate::asks::{directory, file_of, place, regular, symlink, text, text_of};
 use crate::net::Net;
 use crate::world::refused;
 
 /// Calls of several devices that none of them knows of when it makes its own.
-fn at_once(net: &mut Net, calls: Vec<(usize, Call)>) -> Vec<Answer> {
+pub fn at_once(net: &mut Net, calls: Vec<(usize, Call)>) -> Vec<Answer> {
     net.rest();
     let issued: Vec<(usize, u64)> = calls
         .into_iter()
@@ -19,7 +19,7 @@ fn at_once(net: &mut Net, calls: Vec<(usize, Call)>) -> Vec<Answer> {
     answers.collect()
 }
 
-fn refusals(answers: &[Answer], why: &Refused) -> usize {
+pub fn refusals(answers: &[Answer], why: &Refused) -> usize {
     let refused = |answer: &&Answer| **answer == Answer::Refused(why.clone());
     answers.iter().filter(refused).count()
 }
@@ -48,20 +48,16 @@ fn replaced_file_is_the_one_that_was_there_last() {
         .map(|at| (at, net.create("f", regular(&format!("by {at}")), true)))
         .collect();
     let answers = at_once(&mut net, puts);
-    assert!(
-        answers
-            .iter()
-            .all(|answer| matches!(answer, Answer::Done(_)))
-    );
+    let files: Vec<FileId> = answers.iter().filter_map(file_of).collect();
+    assert_eq!(files.len(), 2, "{answers:?}");
     let last = net.found(0, "f");
-    let others: Vec<&Answer> = answers
-        .iter()
-        .filter(|answer| **answer != Answer::Done(last.id))
-        .collect();
-    // The other one had the name in between, and is gone.
-    let [Answer::Done(other)] = others.as_slice() else {
+    // The other one had the name in between, and is gone. Who replaced it is told whose it was.
+    let winner = files.iter().position(|file| *file == last.id).unwrap();
+    let (own, other) = (&answers[winner], &files[1 - winner]);
+    let Answer::Replaced(_, changed) = own else {
         panic!("{answers:?}");
     };
+    assert_eq!(changed.device, Device(1 - winner as u32));
     let place = share::files::Place {
         start: *other,
         path: Vec::new(),

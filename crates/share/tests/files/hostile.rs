@@ -180,7 +180,7 @@ fn file_under_the_number_of_another_device_is_not_made() {
         number: 4711,
         inode: Box::new(regular("mine")),
         owner: None,
-        replace: false,
+        replace: false.into(),
     };
     assert_eq!(net.done(0, call), file);
 }

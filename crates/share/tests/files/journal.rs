@@ -1,7 +1,7 @@
 //! The bytes of calls.
 
 use bytes::Bytes;
-use share::files::{Attributes, Call, Over, Place, Which};
+use share::files::{Attributes, Call, Over, Place, Replace, Seen, Which};
 use trust::inode::{Inode, Mtime, Owner};
 use trust::shared::decision::{Decision, Label, Role};
 use trust::shared::principal::{Device, FileId, INumber, Principal};
@@ -26,7 +26,7 @@ fn create(inode: Inode, owner: Option<Principal>, replace: bool) -> Call {
         number: (1 << 48) - 1,
         inode: Box::new(inode),
         owner,
-        replace,
+        replace: replace.into(),
     }
 }
 
@@ -51,6 +51,9 @@ fn reading_calls() -> Vec<Call> {
         list(Which::File(file(9)), None, false),
         list(Which::Place(deep), Some(name("x")), true),
         Call::Members,
+        Call::Changed {
+            place: place(file(0), "a/b"),
+        },
     ]
 }
 
@@ -76,6 +79,13 @@ fn setting_calls() -> Vec<Call> {
         attributes,
         expect,
     };
+    let put = |seen| Call::Create {
+        place: place(file(0), "f"),
+        number: 5,
+        inode: Box::new(regular("text")),
+        owner: None,
+        replace: Replace::Seen(seen),
+    };
     let content = |expect| Call::SetContent {
         file: Which::Place(place(file(0), "f")),
         content: text("some text"),
@@ -86,6 +96,8 @@ fn setting_calls() -> Vec<Call> {
         create(regular("text"), None, false),
         create(directory(), Some(Principal::from_bytes([8; 32])), true),
         create(symlink("../x"), None, true),
+        put(Seen(None)),
+        put(Seen(Some((file(6), text("seen"))))),
         content(None),
         content(Some(text(""))),
         set(Attributes::default(), None),
@@ -110,6 +122,8 @@ fn naming_calls() -> Vec<Call> {
         rename(Over::Replace),
         rename(Over::Refuse),
         rename(Over::Exchange),
+        rename(Over::Seen(Seen(None))),
+        rename(Over::Seen(Seen(Some((file(6), text("seen")))))),
         Call::Link {
             file: Which::File(file(2)),
             to: to.clone(),
@@ -142,6 +156,10 @@ fn deciding_calls() -> Vec<Call> {
         Decision::Grant { group, user, role },
         Decision::Revoke { group, user },
         Decision::Accept { device },
+        Decision::NameDevice {
+            device,
+            label: label(),
+        },
     ];
     let file = Which::File(file(2));
     let lock = |wait| Call::Lock {

@@ -32,5 +32,6 @@ mod net;
 mod newer;
 mod people;
 mod posix;
+mod replacing;
 mod turns;
 mod world;

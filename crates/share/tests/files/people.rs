@@ -81,7 +81,7 @@ fn decision_counts_when_its_call_is_answered() {
         number: 3,
         inode: Box::new(regular("ours")),
         owner: Some(group),
-        replace: false,
+        replace: false.into(),
     };
     assert_eq!(net.done(1, call).principal, group);
     net.decide(0, Decision::Revoke { group, user });

@@ -67,7 +67,7 @@ fn call(net: &mut Net, told: &Told) -> Call {
 fn seen(told: &Told, answer: Answer) -> Result<Seen, Refused> {
     match (told, answer) {
         (_, Answer::Refused(why)) => Err(why),
-        (_, Answer::Done(_)) => Ok(Seen::Nothing),
+        (_, Answer::Done(_) | Answer::Replaced(..)) => Ok(Seen::Nothing),
         (Told::Read(_), Answer::Found(file)) if file.inode.kind() == FileKind::Directory => {
             Err(Refused::IsADirectory)
         }

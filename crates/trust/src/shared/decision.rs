@@ -6,7 +6,7 @@ use super::principal::{Device, Principal, Reader, Writer};
 use crate::error::Reject;
 use crate::key::PublicKey;
 
-/// Longest name of a user or group, bytes.
+/// Longest name of a user, group or device, bytes.
 pub const MAX_LABEL_BYTES: usize = 64;
 
 /// What a user may do with the files of a group. Each role has the rights of those before it.
@@ -27,7 +27,7 @@ impl Role {
     }
 }
 
-/// A name of a user or group for people: 1 to 64 bytes of UTF-8 without control characters.
+/// A name of a user, group or device for people: 1 to 64 bytes of UTF-8 without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Label(String);
 
@@ -43,7 +43,7 @@ impl Label {
             _ if text.chars().any(char::is_control) => "holds a control character",
             _ => return Ok(Label(text.to_owned())),
         };
-        let what = "name of a user or group";
+        let what = "name of a user, group or device";
         Err(Reject::Malformed { what, why })
     }
 
@@ -116,15 +116,22 @@ pub enum Decision {
         /// The device.
         device: Device,
     },
+    /// A device gets a name for people, or another one. Nothing is decided by it, and several devices may have one name.
+    NameDevice {
+        /// The device.
+        device: Device,
+        /// Its name.
+        label: Label,
+    },
 }
 
 impl Decision {
     /// What it changes.
     pub fn key(&self) -> Key {
         match self {
-            Decision::AdmitDevice { device, .. } | Decision::RemoveDevice { device } => {
-                Key::Device(*device)
-            }
+            Decision::AdmitDevice { device, .. }
+            | Decision::RemoveDevice { device }
+            | Decision::NameDevice { device, .. } => Key::Device(*device),
             Decision::AddUser { user, .. } => Key::Principal(*user),
             Decision::AddGroup { group, .. } => Key::Principal(*group),
             Decision::RemovePrincipal { principal } => Key::Principal(*principal),
@@ -176,6 +183,11 @@ impl Decision {
                 w.out.u8(15);
                 device.encode(&mut w.out);
             }
+            Decision::NameDevice { device, label } => {
+                w.out.u8(18);
+                device.encode(&mut w.out);
+                w.out.bytes(label.0.as_bytes());
+            }
         }
     }
 
@@ -211,6 +223,10 @@ impl Decision {
             },
             15 => Decision::Accept {
                 device: Device::decode(&mut r.rest)?,
+            },
+            18 => Decision::NameDevice {
+                device: Device::decode(&mut r.rest)?,
+                label: Label::decode(r)?,
             },
             _ => return Err(r.rest.bad("an unknown kind of change")),
         })

@@ -331,7 +331,7 @@ fn decided(choices: &[(u8, u8, u8)]) -> Vec<(Written, Body)> {
         let author = u32::from(*how) % 2;
         let (device, group) = (Device(1 + u32::from(*who) % 6), TEAM);
         let of = user(u32::from(*who) % 6);
-        let decision = match what % 8 {
+        let decision = match what % 9 {
             0 => Decision::AdmitDevice {
                 device,
                 key: trust::key::SecretKey::from_seed(&[device.0 as u8; 32]).public(),
@@ -353,6 +353,10 @@ fn decided(choices: &[(u8, u8, u8)]) -> Vec<(Written, Body)> {
                 group: EVERYBODY,
                 user: user(1),
                 role: Role::Admin,
+            },
+            7 => Decision::NameDevice {
+                device,
+                label: Label::new(["laptop", "desk"][usize::from(*how) % 2]).unwrap(),
             },
             _ => Decision::Accept { device },
         };

@@ -110,6 +110,13 @@ fn samples() -> Vec<(&'static str, Op)> {
             },
         ),
         ("Accept", Decision::Accept { device: Device(2) }),
+        (
+            "NameDevice",
+            Decision::NameDevice {
+                device: Device(300),
+                label: Label::new("laptop").unwrap(),
+            },
+        ),
     ];
     let mut all = vec![
         (

@@ -258,6 +258,7 @@ impl Listing<'_> {
                 format!("{} of {}", device.0, name(user))
             }
             Decision::RemoveDevice { device } | Decision::Accept { device } => device.0.to_string(),
+            Decision::NameDevice { device, label } => format!("{} {}", device.0, label.as_str()),
             Decision::AddUser { label, .. } | Decision::AddGroup { label, .. } => {
                 label.as_str().to_owned()
             }
@@ -277,13 +278,15 @@ impl Listing<'_> {
     fn show(&mut self, logged: &Logged, lines: &[(Line, &LoggedOp)], when: When) -> Outcome<()> {
         let user = self.members.author(logged.device);
         if self.output.json() {
-            let record = record(logged, lines, when, &user);
+            let mut record = record(logged, lines, when, &user);
+            let label = self.members.device_label(logged.device);
+            record.insert("device_name".to_owned(), label.into());
             return self.output.record("entry", record);
         }
         let out = &mut *self.output;
         out.line(&format!("entry    {}", logged.at))?;
         out.raw(b"author   ")?;
-        out.name(user.as_bytes())?;
+        out.name(self.members.whose(logged.device).as_bytes())?;
         out.line(&format!(", device {}", logged.device.0))?;
         out.line(&format!("when     {}", shown(when)))?;
         if !logged.attested {
@@ -322,6 +325,7 @@ fn verb(act: &Act<'_>) -> &'static str {
         Act::Decide(Decision::Grant { .. }) => "grant",
         Act::Decide(Decision::Revoke { .. }) => "revoke",
         Act::Decide(Decision::Accept { .. }) => "accept device",
+        Act::Decide(Decision::NameDevice { .. }) => "device name",
         Act::Other => "other",
     }
 }
@@ -366,7 +370,7 @@ fn print(line: &Line, told: &LoggedOp, out: &mut Output) -> Outcome<()> {
 }
 
 /// The time as people read it, with what it is worth.
-fn shown(when: When) -> String {
+pub fn shown(when: When) -> String {
     let at = |ms: u64| units::time(ms / 1000);
     match (when.after_ms, when.before_ms) {
         (Some(after), Some(before)) if before - after <= EXACT_MS => at(before),
@@ -377,13 +381,17 @@ fn shown(when: When) -> String {
     }
 }
 
+/// A bound of a time as JSON.
+pub fn time(ms: Option<u64>) -> Value {
+    ms.map_or(Value::Null, |ms| units::time(ms / 1000).into())
+}
+
 fn record(
     logged: &Logged,
     lines: &[(Line, &LoggedOp)],
     when: When,
     user: &str,
 ) -> Map<String, Value> {
-    let time = |ms: Option<u64>| ms.map_or(Value::Null, |ms| units::time(ms / 1000).into());
     let mut out = fields(json!({
         "entry": logged.at,
         "device": logged.device.0,

@@ -5,6 +5,7 @@
 //! | `put` | `put`: files of this machine into the volume |
 //! | `local` | files of this machine, below a directory that the user names |
 //! | `descent` | in which order `put` takes them, and how many at a time |
+//! | `overwriting` | what `put` may replace, and what it tells of that |
 //! | `words` | FILE... VOLUME [PATH] |
 //! | `names` | `mkdir`, `mv` |
 //! | `remove` | `rm` |
@@ -18,6 +19,7 @@ pub mod extract;
 mod local;
 pub mod log;
 pub mod names;
+mod overwriting;
 pub mod put;
 pub mod remove;
 pub mod verify;

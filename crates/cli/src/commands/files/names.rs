@@ -46,7 +46,7 @@ async fn make(
     if !parents {
         let inode = directory(DIRECTORY_MODE);
         let place = Address::of(place.clone());
-        shared.create(&place, inode, owner, false).await?;
+        shared.create(&place, inode, owner).await?;
         return Ok(1);
     }
     let mut made = 0;
@@ -78,7 +78,7 @@ pub async fn ensure(
             Err(Failure::new(Kind::Misfit, error))
         }
         None => {
-            let made = shared.create(place, inode, owner, false).await;
+            let made = shared.create(place, inode, owner).await;
             made.map(|id| (id, true))
         }
     }

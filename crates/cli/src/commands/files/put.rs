@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ::share::client::Sink;
-use ::share::files::{Call, File as FileThere, Over, Place, Which};
+use ::share::files::{Call, File as FileThere, Place, Which};
 use ::share::home::Home;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
@@ -37,6 +37,7 @@ use trust::shared::principal::{FileId, Name};
 use super::descent::{Descent, Filling, Next, Old, Pending, There, ToPut, valid};
 use super::local::{Attributes, Entry, Found, Linked, unreadable};
 use super::names::{directory, ensure};
+use super::overwriting::{Overwriting, Overwritten};
 use super::words::Words;
 use crate::args::Put;
 use crate::config::Config;
@@ -75,19 +76,23 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
         output: RefCell::new(output),
         totals: RefCell::default(),
         linked: RefCell::default(),
+        overwriting: Overwriting::of(&shared, args.expect),
     };
     let put = shared.run(async {
         let place = Address::of(shared.place(&words.path)?);
+        putting.overwriting.check().await?;
         let ends_with_slash = words.path.as_bytes().ends_with(b"/");
         putting.all(&words.files, place, ends_with_slash).await
     });
     putting.bar.end();
     let (totals, output) = (putting.totals.into_inner(), putting.output.into_inner());
+    let overwriting = putting.overwriting;
+    let overwritten = overwriting.tell(output);
     shared.close(put, output)?;
-    tell(&totals)
+    tell(&totals, &overwritten)
 }
 
-fn tell(totals: &Totals) -> Outcome<Done> {
+fn tell(totals: &Totals, overwritten: &Overwritten) -> Outcome<Done> {
     let exit = match totals.skipped {
         0 => Exit::Ok,
         _ => Exit::Partial,
@@ -98,11 +103,14 @@ fn tell(totals: &Totals) -> Outcome<Done> {
         "other": totals.other,
         "bytes": totals.bytes,
         "skipped": totals.skipped,
+        "replaced": overwritten.replaced,
+        "conflicts": overwritten.conflicts,
     });
-    Ok(Done {
-        exit,
-        fields: fields(record),
-    })
+    let fields = fields(record);
+    match overwritten.failure(totals.files.saturating_add(totals.other)) {
+        Some(failure) => Err(Failure { fields, ..failure }),
+        None => Ok(Done { exit, fields }),
+    }
 }
 
 /// What was put.
@@ -126,6 +134,7 @@ struct Putting<'a, 'o> {
     totals: RefCell<Totals>,
     /// Files of this machine with several names: the file in the volume, as soon as it is there.
     linked: RefCell<HashMap<Linked, Option<FileId>>>,
+    overwriting: Overwriting<'a>,
 }
 
 /// Another name of a file that is put.
@@ -225,10 +234,12 @@ impl Putting<'_, '_> {
         let stdin = Path::new("stdin");
         let from = Stream(std::io::stdin().lock());
         let content = self.content(stdin, from, &self.sink).await?;
-        self.totals.borrow_mut().files += 1;
         let content = Content::Regular(content);
         let inode = Inode::new(STDIN_MODE, now(), content);
-        self.shared.create(&to, inode, None, true).await.map(drop)
+        if self.create(&to, inode).await?.is_some() {
+            self.totals.borrow_mut().files += 1;
+        }
+        Ok(())
     }
 
     /// Puts what is left, many files at a time. Gives the names that files get when they are there.
@@ -272,18 +283,21 @@ impl Putting<'_, '_> {
             to: place.clone(),
         };
         let place = &link.to.name;
-        if self.shared.look(place, false).await?.is_none() {
+        let is_free =
+            !self.overwriting.expects() && self.shared.look(place, false).await?.is_none();
+        if is_free {
             self.shared.change(to(place), &shown).await?;
         } else {
             // A program that opens the name meanwhile finds the old file or the new one.
             let beside = beside(place)?;
             self.shared.change(to(&beside), &shown).await?;
-            let renamed = Call::Rename {
-                from: beside,
-                to: place.clone(),
-                over: Over::Replace,
-            };
-            self.shared.change(renamed, &shown).await?;
+            let renamed = self
+                .overwriting
+                .rename(beside.clone(), &link.to, &self.output);
+            if !renamed.await? {
+                let gone = Call::Unlink { place: beside };
+                return self.shared.change(gone, &shown).await;
+            }
         }
         self.totals.borrow_mut().files += 1;
         Ok(())
@@ -361,7 +375,7 @@ impl Putting<'_, '_> {
         let id = match found {
             Found::File(opened, attributes) => {
                 let id = self.regular(path, opened, attributes, (&to, there)).await?;
-                self.totals.borrow_mut().files += 1;
+                self.totals.borrow_mut().files += u64::from(id.is_some());
                 id
             }
             Found::Symlink(target, _) if target.len() > MAX_TARGET_BYTES => {
@@ -371,10 +385,10 @@ impl Putting<'_, '_> {
                 let content = Content::Symlink(target.into());
                 let inode = Inode::new(attributes.mode, attributes.mtime, content);
                 let id = match there.filter(|there| is_same(there, &to, &inode)) {
-                    Some(there) => there.id,
-                    None => self.shared.create(&to, inode, None, true).await?,
+                    Some(there) => Some(there.id),
+                    None => self.create(&to, inode).await?,
                 };
-                self.totals.borrow_mut().other += 1;
+                self.totals.borrow_mut().other += u64::from(id.is_some());
                 id
             }
             Found::Directory => {
@@ -385,19 +399,25 @@ impl Putting<'_, '_> {
             }
         };
         if let Some(file) = linked {
-            self.linked.borrow_mut().insert(file, Some(id));
+            self.linked.borrow_mut().insert(file, id);
         }
         Ok(None)
     }
 
-    /// Puts a regular file, unless it is there already. Gives the file of the volume.
+    /// Makes a file, unless somebody else has changed what is there.
+    async fn create(&self, to: &Address, inode: Inode) -> Outcome<Option<FileId>> {
+        self.overwriting.create(to, inode, &self.output).await
+    }
+
+    /// Puts a regular file, unless it is there already. Gives the file of the volume. None: somebody else has changed what
+    /// is there.
     async fn regular(
         &self,
         path: &Path,
         opened: OwnedFd,
         attributes: Attributes,
         (to, there): (&Address, Option<FileThere>),
-    ) -> Outcome<FileId> {
+    ) -> Outcome<Option<FileId>> {
         let (xattrs, access) = self.xattrs(path, &opened).await?;
         let from = File::from(opened);
         let mode = access.narrow(attributes.mode);
@@ -415,7 +435,7 @@ impl Putting<'_, '_> {
                 let content = self.content(path, Sparse::of(again), &Nowhere).await?;
                 let inode = with(Content::Regular(content));
                 if is_same(&there, to, &inode) {
-                    return Ok(there.id);
+                    return Ok(Some(there.id));
                 }
                 let mut totals = self.totals.borrow_mut();
                 totals.bytes = totals.bytes.saturating_sub(inode.size);
@@ -423,7 +443,7 @@ impl Putting<'_, '_> {
         }
         let content = self.content(path, Sparse::of(from), &self.sink).await?;
         let inode = with(Content::Regular(content));
-        self.shared.create(to, inode, None, true).await
+        self.create(to, inode).await
     }
 
     /// The extended attributes of a file; a long list is stored.

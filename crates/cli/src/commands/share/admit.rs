@@ -70,7 +70,8 @@ pub fn invite(
         Some(user) => user.clone(),
         None => ask_user()?,
     };
-    let member = admit(config, &home, &args.waiting, (device, &user), output)?;
+    let named = (device, &user, args.device_name.as_ref());
+    let member = admit(config, &home, &args.waiting, named, output)?;
     forget(&kept);
     tell(&member, output)
 }
@@ -205,7 +206,8 @@ pub fn add(args: &ShareDeviceAdd, config: &Config, output: &mut Output) -> Outco
         }
     }
     let (path, device) = found.ok_or_else(other_words)?;
-    let member = admit(config, &home, &args.waiting, (device, &args.user), output)?;
+    let named = (device, &args.user, args.device_name.as_ref());
+    let member = admit(config, &home, &args.waiting, named, output)?;
     forget(&path);
     tell(&member, output)
 }
@@ -220,7 +222,7 @@ fn admit(
     config: &Config,
     home: &Home,
     waiting: &Waiting,
-    (device, user): (DeviceKey, &Label),
+    (device, user, label): (DeviceKey, &Label, Option<&Label>),
     output: &mut Output,
 ) -> Outcome<Member> {
     let shared = Shared::start(config, home.clone(), waiting.deadline)?;
@@ -237,15 +239,22 @@ fn admit(
             key: device,
             principal: members.user(user)?,
             user: user.as_str().to_owned(),
+            label: label.map(|label| label.as_str().to_owned()),
         };
         let decision = Decision::AdmitDevice {
             device: member.device,
             key,
             user: member.principal,
         };
-        shared
-            .decide(decision, &|| format!("device {device}"))
-            .await?;
+        let about = || format!("device {device}");
+        shared.decide(decision, &about).await?;
+        if let Some(label) = label {
+            let name = Decision::NameDevice {
+                device: member.device,
+                label: label.clone(),
+            };
+            shared.decide(name, &about).await?;
+        }
         Ok(member)
     });
     shared.close(admitted, output)
@@ -254,14 +263,14 @@ fn admit(
 fn tell(member: &Member, output: &mut Output) -> Outcome<Done> {
     let (number, user) = (member.device.0, &member.user);
     if !output.json() {
-        output.raw(format!("device {number} of ").as_bytes())?;
-        output.name(user.as_bytes())?;
+        output.name(member.shown().as_bytes())?;
         output.line(&format!(" is admitted: {}", member.key))?;
     }
     Ok(Done::ok(fields(json!({
         "device": number,
         "key": member.key.to_string(),
         "user": user,
+        "device_name": member.label,
     }))))
 }
 

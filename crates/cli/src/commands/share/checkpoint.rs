@@ -265,7 +265,7 @@ async fn silent(shared: &Shared, status: &Status) -> Failure {
             .as_ref()
             .and_then(|members| members.with_key(device));
         match member {
-            Some(member) => format!("device {} of {} (entry {at})", member.device.0, member.user),
+            Some(member) => format!("{} (entry {at})", member.shown()),
             None => format!("the device {device} (entry {at})"),
         }
     };

@@ -7,7 +7,8 @@ use trust::shared::device::DeviceKey;
 use trust::shared::principal::Principal;
 
 use crate::args::{
-    ShareDevice, ShareGrant, ShareGroup, ShareRole, ShareUserAdd, ShareVolume, parse_new_label,
+    ShareDevice, ShareDeviceRename, ShareGrant, ShareGroup, ShareRole, ShareUserAdd, ShareVolume,
+    parse_new_label,
 };
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -58,6 +59,26 @@ pub fn remove_device(args: &ShareDevice, config: &Config, output: &mut Output) -
         let about = || format!("device {}", member.device.0);
         shared.decide(decision, &about).await?;
         Ok(json!({"device": member.device.0, "user": member.user}))
+    })
+}
+
+/// Gives a device a name.
+pub fn name_device(
+    args: &ShareDeviceRename,
+    config: &Config,
+    output: &mut Output,
+) -> Outcome<Done> {
+    let (label, args) = (&args.name, &args.of);
+    let named = (args.volume.as_str(), &args.waiting);
+    decide(config, output, named, async |shared, members| {
+        let member = members.device(&args.device)?;
+        let decision = Decision::NameDevice {
+            device: member.device,
+            label: label.clone(),
+        };
+        let about = || format!("device {}", member.device.0);
+        shared.decide(decision, &about).await?;
+        Ok(json!({"device": member.device.0, "user": member.user, "device_name": label.as_str()}))
     })
 }
 
@@ -220,12 +241,18 @@ pub fn devices(args: &ShareVolume, config: &Config, output: &mut Output) -> Outc
         let (number, key, user) = (member.device.0, member.key.to_string(), &member.user);
         let is_own = key == own;
         if output.json() {
-            let record = json!({"device": number, "key": key, "user": user, "this": is_own});
+            let record = json!({
+                "device": number, "key": key, "user": user, "device_name": member.label, "this": is_own
+            });
             output.record("device", fields(record))?;
         } else {
             let this = if is_own { "  (this device)" } else { "" };
             output.raw(format!("{number:>5}  {key}  ").as_bytes())?;
-            output.name(user.as_bytes())?;
+            let name = match &member.label {
+                Some(label) => format!("{user}/{label}"),
+                None => user.clone(),
+            };
+            output.name(name.as_bytes())?;
             output.raw(format!("{this}\n").as_bytes())?;
         }
     }

@@ -53,6 +53,7 @@ pub fn run(
         ShareCommand::Device(command) => match command {
             ShareDeviceCommand::Add(args) => admit::add(args, config, output),
             ShareDeviceCommand::Remove(args) => members::remove_device(args, config, output),
+            ShareDeviceCommand::Name(args) => members::name_device(args, config, output),
             ShareDeviceCommand::List(args) => members::devices(args, config, output),
         },
         ShareCommand::User(command) => match command {

@@ -308,7 +308,7 @@ async fn sign(
         number: client.new_number()?,
         inode: Box::new(Inode::new(MODE, now(), content)),
         owner: None,
-        replace: false,
+        replace: false.into(),
     };
     for call in [change, create] {
         let answered = client.call(call, Instant::now() + deadline).await?;

@@ -347,6 +347,7 @@ fn show(
                 "device": member.device.0,
                 "key": member.key.to_string(),
                 "user": member.user,
+                "device_name": member.label,
                 "this": is_own,
                 "last": last,
                 "attested": row.map_or(0, |row| row.attested),
@@ -369,5 +370,8 @@ fn show(
     let number = member.device.0;
     output.raw(format!("device    {number} of ").as_bytes())?;
     output.name(member.user.as_bytes())?;
+    if let Some(label) = &member.label {
+        output.name(format!(" ({label})").as_bytes())?;
+    }
     output.raw(format!("{this}: {what}\n").as_bytes())
 }

@@ -133,7 +133,7 @@ async fn write(client: &Client, name: &str, content: &[u8]) {
             number: client.new_number().unwrap(),
             inode: Box::new(Inode::new(0o644, time, content)),
             owner: None,
-            replace: false,
+            replace: false.into(),
         },
     );
     let answer = answer.await;

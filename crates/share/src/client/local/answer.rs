@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trust::encode::{Decoder, Encoder};
 use trust::shared::members::Members;
-use trust::shared::principal::Target;
+use trust::shared::principal::{Device, Target};
 use trust::tree::inode::{FileKind, Inode, MAX_INODE_BYTES};
 
 use super::field::{
@@ -12,7 +12,7 @@ use super::field::{
     read_name, read_option, read_text, text,
 };
 use crate::client::Answered;
-use crate::files::{Answer, Basis, File, History, Listed, MAX_LISTED, Refused, Roll};
+use crate::files::{Answer, Basis, Changed, File, History, Listed, MAX_LISTED, Refused, Roll};
 
 /// Most entries that an answer rests on.
 const MAX_BASIS: u64 = 1 << 16;
@@ -93,6 +93,11 @@ fn answer(e: &mut Encoder, answer: &Answer) {
         Answer::Settled => {
             e.u8(7);
         }
+        Answer::Replaced(done, change) => {
+            file(e.u8(10), done);
+            changed(e, change);
+        }
+        Answer::Changed(change) => option(e.u8(11), change.as_ref(), changed),
         Answer::Refused(why) => {
             e.u8(8);
             refused(e, why);
@@ -134,6 +139,8 @@ fn read_answer(d: &mut Decoder<'_>) -> Read<Answer> {
             position: d.varint()?,
             device: read_device(d)?,
         },
+        10 => Answer::Replaced(read_file(d)?, read_changed(d)?),
+        11 => Answer::Changed(read_option(d, read_changed)?),
         _ => return Err(d.bad("an unknown kind of answer")),
     })
 }
@@ -147,6 +154,17 @@ fn read_known(d: &mut Decoder<'_>) -> Read<File> {
     Ok(File {
         id: read_file(d)?,
         inode: Arc::new(Inode::decode(d.bytes(MAX_INODE_BYTES)?)?),
+    })
+}
+
+fn changed(e: &mut Encoder, changed: &Changed) {
+    e.varint(changed.at).varint(changed.device.0.into());
+}
+
+fn read_changed(d: &mut Decoder<'_>) -> Read<Changed> {
+    Ok(Changed {
+        at: d.varint()?,
+        device: Device(d.bounded(u64::from(u32::MAX), "a device over 32 bits")? as u32),
     })
 }
 

@@ -27,7 +27,7 @@ use crate::client::{
     Answered, BeaconStatus, ClientError, Compared, Connection, DeviceStatus, Differing, Lost,
     Phase, Status, Stopped, Trouble, View,
 };
-use crate::files::{Answer, Basis, Call, File, History, Listed, Refused, Roll};
+use crate::files::{Answer, Basis, Call, Changed, File, History, Listed, Refused, Roll};
 
 const DEVICE: DeviceKey = DeviceKey::from_bytes([5; 32]);
 
@@ -112,6 +112,10 @@ fn answers() -> Vec<Answer> {
         file: None,
         ..listed.clone()
     };
+    let changed = Changed {
+        at: 300,
+        device: Device(7),
+    };
     vec![
         Answer::Found(known(1)),
         Answer::Listed {
@@ -131,6 +135,9 @@ fn answers() -> Vec<Answer> {
         Answer::Root(Some([3; 32])),
         Answer::Done(file(4)),
         Answer::Settled,
+        Answer::Replaced(file(4), changed),
+        Answer::Changed(None),
+        Answer::Changed(Some(changed)),
         Answer::Refused(Refused::NotFound),
         Answer::Refused(Refused::Full),
         Answer::Refused(Refused::Forgotten(5)),

@@ -45,7 +45,7 @@ async fn number_that_was_drawn_twice_is_drawn_again() {
             place: place(&client, name),
             inode: inode(name),
             owner: None,
-            replace,
+            replace: replace.into(),
         };
         let (mut draws, mut drawn) = (draws.iter(), 0);
         let draw = || {

@@ -108,7 +108,7 @@ async fn written(lab: &Lab) -> Prefix {
         place: place(&client, "trips"),
         number: client.new_number().unwrap(),
         owner: None,
-        replace: false,
+        replace: false.into(),
     };
     assert!(matches!(
         done(client.call(directory, soon()).await),
@@ -376,7 +376,7 @@ async fn long_body_of_an_own_entry_is_kept() {
         number: client.new_number().unwrap(),
         inode: Box::new(Inode::new(0o777, inode("").mtime, target)),
         owner: None,
-        replace: false,
+        replace: false.into(),
     };
     assert!(matches!(
         done(client.call(link, soon()).await),
@@ -422,7 +422,7 @@ async fn file_whose_content_does_not_come_now_comes_back_later() {
         number: client.new_number().unwrap(),
         inode: Box::new(Inode::new(0o644, inode("").mtime, content)),
         owner: None,
-        replace: false,
+        replace: false.into(),
     };
     done(client.call(long, soon()).await);
     done(

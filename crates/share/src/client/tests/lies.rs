@@ -555,7 +555,7 @@ async fn body_of_another_entry_is_not_used_and_the_right_one_is_asked_for_again(
         number: one.new_number().unwrap(),
         inode: Box::new(Inode::new(0o777, inode("").mtime, Content::Symlink(target))),
         owner: None,
-        replace: false,
+        replace: false.into(),
     };
     assert!(matches!(
         done(one.call(link, soon()).await),

@@ -246,7 +246,7 @@ pub(super) fn create(client: &Client, path: &str, content: &str) -> Call {
         number: client.new_number().unwrap(),
         inode: Box::new(inode(content)),
         owner: None,
-        replace: false,
+        replace: false.into(),
     }
 }
 

@@ -28,6 +28,7 @@ impl Members {
             }
             Decision::Revoke { group, user } => self.set_role(*group, *user, None, since),
             Decision::Accept { device } => self.accept(*device, written.seen, since),
+            Decision::NameDevice { device, label } => self.name(*device, label, since),
         }
     }
 
@@ -54,7 +55,13 @@ impl Members {
         }
         self.numbers.insert(key, device);
         let member = Span::from(since);
-        self.devices.insert(device, DeviceRow { key, user, member });
+        let row = DeviceRow {
+            key,
+            user,
+            member,
+            label: None,
+        };
+        self.devices.insert(device, row);
         Ok(())
     }
 
@@ -67,6 +74,14 @@ impl Members {
         }
         if let Some(row) = self.devices.get_mut(&device) {
             row.member.until = Some(since);
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, device: Device, label: &Label, since: u64) -> Result<(), NoEffect> {
+        match self.devices.get_mut(&device) {
+            Some(row) if row.member.covers(since) => row.label = Some(label.clone()),
+            _ => return Err(NoEffect::NotFound),
         }
         Ok(())
     }

@@ -62,6 +62,8 @@ struct DeviceRow {
     key: PublicKey,
     user: Principal,
     member: Span,
+    /// Its last name. It counts for all positions, because nothing is decided by it.
+    label: Option<Label>,
 }
 
 #[derive(Debug, Clone)]
@@ -157,6 +159,7 @@ impl Members {
             key: first.device,
             user: first.user,
             member: Span::from(0),
+            label: None,
         };
         let users = (first.user, row(false, first.user_label));
         let groups = (first.volume, row(true, first.volume_label));
@@ -195,6 +198,11 @@ impl Members {
     /// The user of a device, also of a removed one.
     pub fn user(&self, device: Device) -> Option<Principal> {
         self.devices.get(&device).map(|row| row.user)
+    }
+
+    /// The name that an administrator has given a device for people, also of a removed one. Other devices may have it too.
+    pub fn device_label(&self, device: Device) -> Option<&Label> {
+        self.devices.get(&device)?.label.as_ref()
     }
 
     /// The name of a user or group, also of a removed one.

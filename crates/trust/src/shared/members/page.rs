@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! page      = volume [32] | count | device * | count | principal * | count | role * | count | accepted *
-//! device    = number varint | key [32] | user [32] | span          ascending by number
+//! device    = number varint | key [32] | user [32] | span | 0, or 1 and name bytes    ascending by number
 //! principal = id [32] | group u8 | name bytes | span               ascending by id
 //! role      = group [32] | user [32] | role u8                     ascending by group and user
 //! accepted  = device varint | size varint                          ascending by device
@@ -30,6 +30,10 @@ impl Members {
             e.varint(device.0.into());
             e.raw(row.key.as_bytes()).raw(row.user.as_bytes());
             row.member.encode(e);
+            match &row.label {
+                None => e.u8(0),
+                Some(label) => e.u8(1).bytes(label.as_str().as_bytes()),
+            };
         }
         e.varint(self.principals.len() as u64);
         for (principal, row) in &self.principals {
@@ -67,16 +71,24 @@ impl Members {
             let key = PublicKey::from_bytes(d.array()?)?;
             let user = Principal::from_bytes(d.array()?);
             let member = Span::decode(d)?;
-            Ok((number, DeviceRow { key, user, member }))
+            let label = match d.flag()? {
+                false => None,
+                true => Some(read_label(d)?),
+            };
+            let row = DeviceRow {
+                key,
+                user,
+                member,
+                label,
+            };
+            Ok((number, row))
         })?;
         let principals = rows(d, MAX_PRINCIPALS, |d| {
             let id = Principal::from_bytes(d.array()?);
             let is_group = d.flag()?;
-            let name = d.bytes(MAX_LABEL_BYTES)?;
-            let name = std::str::from_utf8(name).map_err(|_| d.bad("a name is not UTF-8"))?;
             let row = PrincipalRow {
                 is_group,
-                label: Label::new(name)?,
+                label: read_label(d)?,
                 exists: Span::decode(d)?,
             };
             Ok((id, row))
@@ -127,6 +139,12 @@ impl Span {
         };
         Ok(Span { since, until })
     }
+}
+
+fn read_label(d: &mut Decoder<'_>) -> Result<Label, Reject> {
+    let name = d.bytes(MAX_LABEL_BYTES)?;
+    let name = std::str::from_utf8(name).map_err(|_| d.bad("a name is not UTF-8"))?;
+    Label::new(name)
 }
 
 fn read_device(d: &mut Decoder<'_>) -> Result<Device, Reject> {

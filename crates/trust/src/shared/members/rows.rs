@@ -45,6 +45,10 @@ impl Members {
             let mut e = Encoder::new();
             e.raw(row.key.as_bytes()).raw(row.user.as_bytes());
             row.member.encode(&mut e);
+            // A device without a name has the row that it had before there were names.
+            if let Some(label) = &row.label {
+                e.bytes(label.as_str().as_bytes());
+            }
             (Row::Device(device.0), e.finish())
         });
         let principals = self.principals.iter().map(|(principal, row)| {
@@ -124,6 +128,10 @@ impl MemberRows {
                     key: PublicKey::from_bytes(d.array()?)?,
                     user: Principal::from_bytes(d.array()?),
                     member: Span::within(&mut d, self.size)?,
+                    label: match d.remaining() {
+                        0 => None,
+                        _ => Some(label(&mut d)?),
+                    },
                 };
                 if members.numbers.insert(row.key, Device(*number)).is_some() {
                     return Err(d.bad("two devices with one key"));
@@ -133,12 +141,10 @@ impl MemberRows {
             Row::Principal(principal) => {
                 let is_group = d.flag()?;
                 let exists = Span::within(&mut d, self.size)?;
-                let label = d.bytes(MAX_LABEL_BYTES)?;
-                let label = std::str::from_utf8(label).map_err(|_| d.bad("a name is not UTF-8"))?;
                 let row = PrincipalRow {
                     is_group,
                     exists,
-                    label: Label::new(label)?,
+                    label: label(&mut d)?,
                 };
                 members
                     .principals
@@ -218,6 +224,12 @@ impl MemberRows {
         }
         Ok(members)
     }
+}
+
+fn label(d: &mut Decoder<'_>) -> Result<Label, Reject> {
+    let label = d.bytes(MAX_LABEL_BYTES)?;
+    let label = std::str::from_utf8(label).map_err(|_| d.bad("a name is not UTF-8"))?;
+    Label::new(label)
 }
 
 fn late(position: u64, op: u32, d: &mut Decoder<'_>, size: u64) -> Result<Late, Reject> {

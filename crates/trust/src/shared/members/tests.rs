@@ -128,6 +128,76 @@ fn removed_device_is_no_member_from_then_on_and_comes_back_never() {
 }
 
 #[test]
+fn device_has_the_last_name_that_an_administrator_gave_it() {
+    let mut members = members();
+    decide(&mut members, 0, ben_with_device());
+    assert_eq!(members.device_label(Device(1)), None);
+    let name = |device, text: &str| Decision::NameDevice {
+        device: Device(device),
+        label: label(text),
+    };
+    // Two devices may have one name. One that nobody has admitted has none.
+    let named = vec![name(0, "laptop"), name(1, "laptop"), name(7, "x")];
+    let found = decide(&mut members, 10, named);
+    assert_eq!(found, [Ok(()), Ok(()), Err(NoEffect::NotFound)]);
+    assert_eq!(members.device_label(Device(1)), Some(&label("laptop")));
+    assert_eq!(decide(&mut members, 20, vec![name(1, "desk")]), [Ok(())]);
+    assert_eq!(members.device_label(Device(1)), Some(&label("desk")));
+    assert_eq!(members.device_label(Device(0)), Some(&label("laptop")));
+    // A user cannot name its own device.
+    let op = Op::new(Vec::new(), vec![Change::Decide(name(1, "y"))]);
+    let judged = members.judge(&written(1, 25, 25), &op, &|_| true);
+    assert_eq!(judged, Some(Outcome::None(NoEffect::NotPermitted)));
+    // A removed device keeps its name in the log, and gets no other.
+    let remove = vec![Decision::RemoveDevice { device: Device(1) }];
+    decide(&mut members, 30, remove);
+    let late = decide(&mut members, 40, vec![name(1, "z")]);
+    assert_eq!(late, [Err(NoEffect::NotFound)]);
+    assert_eq!(members.device_label(Device(1)), Some(&label("desk")));
+    // Another process of the same user, and a device that begins with a checkpoint, know the names too.
+    let mut e = crate::encode::Encoder::new();
+    members.encode_page(50, &mut e);
+    let page = e.finish();
+    let mut d = crate::encode::Decoder::new(&page, "page");
+    let read = Members::decode_page(&mut d).unwrap();
+    let mut rows = MemberRows::new(VOLUME, 50);
+    for (row, value) in members.rows() {
+        assert!(rows.take(&row, &value).unwrap());
+    }
+    for other in [read, rows.finish().unwrap()] {
+        assert_eq!(other.device_label(Device(1)), Some(&label("desk")));
+        assert_eq!(other.device_label(Device(0)), Some(&label("laptop")));
+    }
+}
+
+#[test]
+fn name_of_a_device_in_a_row_is_one_that_a_decision_can_give() {
+    let mut members = members();
+    let name = Decision::NameDevice {
+        device: Device(0),
+        label: label("laptop"),
+    };
+    decide(&mut members, 0, vec![name]);
+    let (row, value) = members.rows().into_iter().next().unwrap();
+    let take = |value: &[u8]| MemberRows::new(VOLUME, 9).take(&row, value);
+    assert_eq!(take(&value), Ok(true));
+    let bare = value.strip_suffix(b"\x06laptop").unwrap();
+    assert_eq!(take(bare), Ok(true));
+    for wrong in [
+        &b"\0"[..],
+        b"\x06lap\ntop",
+        b"\x01\xff",
+        b"\x41",
+        b"\x06laptop\0",
+        b"\x06lapto",
+    ] {
+        assert!(take(&[bare, wrong].concat()).is_err(), "{wrong:?}");
+    }
+    let long = [&[65][..], &[b'x'; 65]].concat();
+    assert!(take(&[bare, &long].concat()).is_err());
+}
+
+#[test]
 fn decisions_of_others_are_not_permitted() {
     let mut members = members();
     decide(&mut members, 0, ben_with_device());

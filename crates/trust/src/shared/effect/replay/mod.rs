@@ -327,6 +327,31 @@ impl Replay {
         self.ask(at, from, |view| view.entry(directory, name))
     }
 
+    /// The last entry before the position `at` that changed where a name leads, or the inode of a file, and its author.
+    /// None: nobody has, the last fold has the change, or its entry lies before those that were added here.
+    ///
+    /// # Errors
+    /// As [`Replay::inode`].
+    pub fn last_change<S: Blocks + Bodies>(
+        &mut self,
+        at: u64,
+        (directory, name): (&FileId, &Name),
+        file: Option<&FileId>,
+        from: Sources<'_, S>,
+    ) -> Result<Option<(u64, Device)>, Stop> {
+        let position = self.ask(at, from, |view| {
+            let of_name = view.entry_since(directory, name);
+            let of_file = match file {
+                Some(file) => view
+                    .inode_since(file)
+                    .map(|(_, since)| since.map(|(at, _)| at)),
+                None => Known::Is(None),
+            };
+            of_name.then(|(_, since)| of_file.map(|of_file| since.map(|(at, _)| at).max(of_file)))
+        })?;
+        Ok(position.and_then(|position| Some((position, self.author(position)?))))
+    }
+
     /// Number of entries of a directory before the position `at`.
     ///
     /// # Errors
