@@ -321,6 +321,23 @@ fn evidence_of_a_later_format_or_kind_is_unsupported() {
     );
 }
 
+/// With any bit changed, also one of the format's number, a file is damaged: it is not taken for one of a later format.
+#[test]
+fn file_with_a_changed_bit_is_damaged_and_not_of_a_later_format() {
+    for evidence in all_evidence() {
+        let bytes = evidence.encode().unwrap();
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << (at % 8);
+            let found = verify(&changed);
+            assert!(
+                matches!(found, Err(Reject::Malformed { .. })),
+                "byte {at}: {found:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn log_that_grew_is_no_fork() {
     let world = World::new();
