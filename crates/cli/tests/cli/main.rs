@@ -58,6 +58,7 @@ mod shared_lab;
 mod shared_machines;
 mod shared_reads;
 mod shared_recovery;
+mod shared_repair;
 mod shared_server;
 mod shared_trees;
 mod shortages;
