@@ -147,7 +147,8 @@ impl Salvage {
         let oldest = clients.find(|state| state.client == client);
         let oldest = oldest.map_or(self.end, |state| state.oldest);
         let own = self.entries.iter().filter(move |(of, _)| *of == client);
-        own.map(|(_, entry)| entry).filter(move |entry| entry.frame >= oldest)
+        own.map(|(_, entry)| entry)
+            .filter(move |entry| entry.frame >= oldest)
     }
 
     /// Parts that are destroyed, and that have frames after them.
@@ -174,7 +175,8 @@ impl Salvage {
     }
 }
 
-/// The first frame after a destroyed part that begins at `end`.
+/// The first frame after a destroyed part that begins at `end`: one that was made when more than `end` was durable, or one
+/// from which such a frame goes on.
 fn after(
     chain: &Chain<'_>,
     reader: &mut RingReader<'_>,
@@ -182,27 +184,43 @@ fn after(
     limit: u64,
     cut_epoch: u64,
 ) -> Result<Option<Found>, LogError> {
+    // Frames that were passed, each with the tag of the frame before it.
+    let mut passed: Vec<(Found, [u8; 32])> = Vec::new();
     let mut at = Lsn(end.lsn.0.saturating_add(PAGE));
     while at.0 < limit {
         if let Some(fixed) = Fixed::decode(reader.get(at, PAGE_BYTES)?, chain.key.volume())
             && fixed.lsn == at
-            && fixed.stable > end.lsn
             && fixed.epoch >= end.epoch
             && fixed.epoch > cut_epoch
-            && fixed.header_bytes() as u64 <= chain.layout.rest_of_lap(at)
             && fixed.bytes <= chain.layout.rest_of_lap(at)
+            && fixed.header_bytes() as u64 <= fixed.bytes
         {
             let bytes = reader.get(at, fixed.header_bytes())?;
             if let Some(header) = Header::open(bytes, chain.key) {
-                return Ok(Some(Found {
+                let found = Found {
                     lsn: fixed.lsn,
                     mark: header.mark(),
                     payload: fixed.payload(),
                     records: header.encoded().into(),
-                }));
+                };
+                passed.push((found, fixed.previous));
+                if fixed.stable > end.lsn {
+                    return Ok(first(passed));
+                }
             }
         }
         at.0 = at.0.saturating_add(PAGE);
     }
     Ok(None)
+}
+
+/// The first of the frames that lead to the last one.
+fn first(mut passed: Vec<(Found, [u8; 32])>) -> Option<Found> {
+    let (mut first, mut previous) = passed.pop()?;
+    while let Some((found, before)) = passed.pop() {
+        if found.mark.lsn == first.lsn && found.mark.tag == previous {
+            (first, previous) = (found, before);
+        }
+    }
+    Some(first)
 }

@@ -103,8 +103,7 @@ impl Repository {
             }
         }
         let mut nothing = |_: &Handle| None;
-        let mended =
-            Repository::mend_on(&**disk, hasher, false, &[], &mut nothing, &mut |_| {})?;
+        let mended = Repository::mend_on(&**disk, hasher, false, &[], &mut nothing, &mut |_| {})?;
         Ok(mended.index)
     }
 }
@@ -191,7 +190,11 @@ impl Mending<'_> {
         if self.known.contains(&record.handle) {
             return Ok(false);
         }
-        if self.new.as_ref().is_some_and(|(new, _)| new.is_full_for(record.len())) {
+        if self
+            .new
+            .as_ref()
+            .is_some_and(|(new, _)| new.is_full_for(record.len()))
+        {
             self.end_segment()?;
         }
         let (new, _) = match &mut self.new {
@@ -239,7 +242,10 @@ impl Mending<'_> {
         let head = Head {
             runs: run.into_iter().collect(),
             retired: old.map(|run| run.id).collect(),
-            statements: survey.head.as_ref().map_or_else(Default::default, |head| head.statements.clone()),
+            statements: survey
+                .head
+                .as_ref()
+                .map_or_else(Default::default, |head| head.statements.clone()),
         };
         replace_file(disk, names::HEAD_FILE, "head.tmp", "", &head.encode())?;
         self.mended.index = true;

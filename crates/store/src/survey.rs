@@ -159,7 +159,9 @@ impl Survey {
         for id in named.iter().filter(|id| !there.contains(id)) {
             survey.index_is_wrong = true;
             wrong(&id.segment(), &"it is missing, and the index names it");
-            survey.broken.push((*id, indexed.remove(id).unwrap_or_default()));
+            survey
+                .broken
+                .push((*id, indexed.remove(id).unwrap_or_default()));
         }
         for id in there {
             let known = indexed.remove(&id).unwrap_or_default();
@@ -244,12 +246,18 @@ pub(crate) fn read_segment(
     let contents = match segment::footer_of(disk, id) {
         Some(contents) => {
             if !segment::has_end_mark(&*file, &contents) {
-                each(Read::Wrong(None, "the mark after its last block is damaged".to_owned()));
+                each(Read::Wrong(
+                    None,
+                    "the mark after its last block is damaged".to_owned(),
+                ));
             }
             contents
         }
         None => {
-            each(Read::Wrong(None, "the list of its blocks is damaged".to_owned()));
+            each(Read::Wrong(
+                None,
+                "the list of its blocks is damaged".to_owned(),
+            ));
             indexed.sort_by_key(|(_, at)| at.offset);
             match indexed.is_empty() {
                 false => indexed,
@@ -303,7 +311,9 @@ impl Window<'_> {
     /// So many bytes at an offset; fewer if the file ends.
     fn get(&mut self, offset: u64, len: usize) -> std::io::Result<Bytes> {
         let len = len.min(MAX_RECORD_BYTES + RECORD_HEADER_BYTES);
-        let from = offset.checked_sub(self.at).and_then(|from| usize::try_from(from).ok());
+        let from = offset
+            .checked_sub(self.at)
+            .and_then(|from| usize::try_from(from).ok());
         if let Some(from) = from
             && let Some(end) = from.checked_add(len)
             && end <= self.bytes.len()

@@ -21,7 +21,8 @@ fn served() -> (Orderer, Home) {
         let path = ada.path("many").join(format!("file{number}"));
         std::fs::write(path, noise(number + 1, 50_000)).unwrap();
     }
-    ada.run(&["put", "-r", "many", "notes", "--deadline", "60s"]).ends(0);
+    ada.run(&["put", "-r", "many", "notes", "--deadline", "60s"])
+        .ends(0);
     put(&ada, "last", "the last content\n");
     orderer.stop();
     (orderer, ada)
@@ -61,7 +62,9 @@ fn flip(path: &Path, at: usize) {
 }
 
 fn verify(orderer: &Orderer, args: &[&str]) -> Ran {
-    orderer.home.run(&[&["--json", "verify", "repo"], args].concat())
+    orderer
+        .home
+        .run(&[&["--json", "verify", "repo"], args].concat())
 }
 
 /// The server starts, and a device reads everything and writes.
@@ -98,13 +101,21 @@ fn changed_bytes_of_each_kind_of_file_are_named_and_mended_from_an_old_backup() 
             let path = one(&repo, kind);
             let len = std::fs::metadata(&path).unwrap().len() as usize;
             // The first half has what is in the backup. A byte in the first line of a format file.
-            let at = if kind.ends_with("bulla") { 2 * part } else { len * part / 8 };
+            let at = if kind.ends_with("bulla") {
+                2 * part
+            } else {
+                len * part / 8
+            };
             flip(&path, at);
             let named = path.strip_prefix(&repo).unwrap().to_str().unwrap();
             let found = verify(&orderer, &[]).ends(20);
             assert!(found.out.contains(named), "{named}: {}", found.out);
             let mended = verify(&orderer, &["--repair", "--from", "backup"]);
-            assert_eq!(mended.code, 0, "{named} at {at}: {}{}", mended.out, mended.err);
+            assert_eq!(
+                mended.code, 0,
+                "{named} at {at}: {}{}",
+                mended.out, mended.err
+            );
             assert!(mended.out.contains(named), "{}", mended.out);
             verify(&orderer, &[]).ends(0);
         }
@@ -113,7 +124,9 @@ fn changed_bytes_of_each_kind_of_file_are_named_and_mended_from_an_old_backup() 
     // A device that joins now reads the whole log.
     orderer.start();
     let laptop = joined(&ada, "ada");
-    laptop.run(&["verify", "notes", "--deadline", "30s"]).ends(0);
+    laptop
+        .run(&["verify", "notes", "--deadline", "30s"])
+        .ends(0);
 }
 
 #[test]
@@ -149,7 +162,12 @@ fn damage_that_nothing_mends_is_refused_and_changes_nothing() {
         flip(&path, at);
         let before = files(&repo);
         let told = verify(&orderer, &["--repair"]).ends(20);
-        assert!(told.field("error")["hint"].as_str().unwrap().contains("--from"));
+        assert!(
+            told.field("error")["hint"]
+                .as_str()
+                .unwrap()
+                .contains("--from")
+        );
         let stranger = stranger.to_str().unwrap();
         let told = verify(&orderer, &["--repair", "--from", stranger]);
         assert!(matches!(told.code, 2 | 20), "{}", told.out);
@@ -157,8 +175,17 @@ fn damage_that_nothing_mends_is_refused_and_changes_nothing() {
         std::fs::write(&path, whole).unwrap();
     }
     verify(&orderer, &[]).ends(0);
-    let whole = verify(&orderer, &["--repair", "--from", stranger.to_str().unwrap()]).ends(2);
-    assert!(whole.field("error")["message"].as_str().unwrap().contains("another volume"));
+    let whole = verify(
+        &orderer,
+        &["--repair", "--from", stranger.to_str().unwrap()],
+    )
+    .ends(2);
+    assert!(
+        whole.field("error")["message"]
+            .as_str()
+            .unwrap()
+            .contains("another volume")
+    );
     orderer.home.run(&["verify", "repo", "--from", "x"]).ends(2);
     let nothing = verify(&orderer, &["--repair"]).ends(0);
     assert_eq!(nothing.field("mended"), 0);
@@ -184,9 +211,12 @@ fn lost_block_is_named_and_comes_back_from_a_backup_or_a_device() {
     // The same content again.
     orderer.start();
     ada.run(&["rm", "-r", "notes", "many"]).ends(0);
-    ada.run(&["put", "-r", "many", "notes", "--deadline", "60s"]).ends(0);
+    ada.run(&["put", "-r", "many", "notes", "--deadline", "60s"])
+        .ends(0);
     let laptop = joined(&ada, "ada");
-    laptop.run(&["verify", "notes", "--deadline", "30s"]).ends(0);
+    laptop
+        .run(&["verify", "notes", "--deadline", "30s"])
+        .ends(0);
     orderer.stop();
     verify(&orderer, &["--repair", "--from", "backup"]).ends(0);
 }
@@ -207,7 +237,9 @@ fn damaged_frame_of_the_temporary_log_is_mended_where_nothing_can_be_missing() {
     let ring = repo.join("log");
     let bytes = std::fs::read(&ring).unwrap();
     let pages = (1 << 20..bytes.len()).step_by(4096);
-    let frames: Vec<usize> = pages.filter(|at| bytes[*at..].starts_with(b"bullafrm")).collect();
+    let frames: Vec<usize> = pages
+        .filter(|at| bytes[*at..].starts_with(b"bullafrm"))
+        .collect();
     copy(&repo, &orderer.home.path("whole"));
     let (mut mended, mut refused) = (0, 0);
     for at in frames.iter().rev().take(24) {
@@ -231,13 +263,20 @@ fn damaged_frame_of_the_temporary_log_is_mended_where_nothing_can_be_missing() {
             }
             20 => {
                 refused += 1;
-                assert!(told.out.contains("would sign a fork") || told.out.contains("leaf "), "{}", told.out);
+                assert!(
+                    told.out.contains("would sign a fork") || told.out.contains("leaf "),
+                    "{}",
+                    told.out
+                );
                 assert!(before == files(&repo), "something changed");
             }
             code => panic!("{code}: {}", told.out),
         }
     }
-    println!("{} frames, {mended} mended, {refused} refused", frames.len());
+    println!(
+        "{} frames, {mended} mended, {refused} refused",
+        frames.len()
+    );
     assert!(mended > 0, "{refused} refused");
 }
 
@@ -251,7 +290,11 @@ fn repair_that_is_killed_is_done_by_the_next_one() {
         let len = std::fs::metadata(&path).unwrap().len() as usize;
         flip(&path, len / 3);
     }
-    let rounds = if std::env::var_os("BULLA_LONG").is_some() { 60 } else { 12 };
+    let rounds = if std::env::var_os("BULLA_LONG").is_some() {
+        60
+    } else {
+        12
+    };
     let mut random = Random::new(rounds);
     for _ in 0..rounds {
         let args = ["verify", "repo", "--repair", "--from", "backup"];

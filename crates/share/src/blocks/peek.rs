@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use log::{Device as LogDevice, Digest, Key, LogError, Lsn, OpenOptions, PAGE_BYTES, Recovery, Salvage};
+use log::{
+    Device as LogDevice, Digest, Key, LogError, Lsn, OpenOptions, PAGE_BYTES, Recovery, Salvage,
+};
 use trust::{Handle, Hasher, Record};
 
 use super::calls::record_of;

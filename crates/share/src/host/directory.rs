@@ -134,7 +134,10 @@ impl Place {
         let blocks: Arc<dyn Disk> = Arc::new(Local::new(dir.join(BLOCKS)));
         if Repository::restore_index_on(&blocks, &policies.chain().hasher())? {
             let place = blocks.place();
-            tracing::warn!(place, "the index of the blocks was damaged, and is made anew");
+            tracing::warn!(
+                place,
+                "the index of the blocks was damaged, and is made anew"
+            );
         }
         let repository = Repository::open_on(blocks)?;
         Place::of(Arc::new(disk), Arc::new(ring), repository, Some(lock))

@@ -16,7 +16,10 @@ pub fn is_server(source: &str) -> bool {
     let path = Path::new(source);
     path.is_dir()
         && match Host::is_at(path) {
-            Ok(is_shared) => is_shared || !path.join(store::names::FORMAT_FILE).exists() && Host::looks_like(path),
+            Ok(is_shared) => {
+                is_shared
+                    || !path.join(store::names::FORMAT_FILE).exists() && Host::looks_like(path)
+            }
             Err(_) => Host::looks_like(path),
         }
 }

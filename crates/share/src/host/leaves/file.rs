@@ -358,7 +358,11 @@ impl Salvaged {
 
 /// What is left of each leaf of a file, by its offsets and by the leaves before it. The whole file is in memory meanwhile.
 pub fn salvage(disk: &dyn Disk, range: &Range<u64>) -> Result<Vec<Salvaged>, StoreError> {
-    let lost = || (range.start..range.end).map(|_| Salvaged::Lost(None)).collect();
+    let lost = || {
+        (range.start..range.end)
+            .map(|_| Salvaged::Lost(None))
+            .collect()
+    };
     let name = Row {
         range: range.clone(),
         data_at: 0,
@@ -386,7 +390,9 @@ pub fn salvage(disk: &dyn Disk, range: &Range<u64>) -> Result<Vec<Salvaged>, Sto
         let mut right = by_offsets.iter().chain(&by_previous);
         let right = right.find_map(|record| Some((read_leaf(at, record).ok()?, record.len())));
         if let Some((leaf, len)) = right {
-            let begins = by_offsets.as_ref().is_some_and(|it| read_leaf(at, it).is_ok());
+            let begins = by_offsets
+                .as_ref()
+                .is_some_and(|it| read_leaf(at, it).is_ok());
             let begin = match begins {
                 true => from,
                 false => after.unwrap_or(from),

@@ -186,7 +186,11 @@ impl Log<'_> {
             }
             if range.start < end {
                 let path = self.disk.path(LEAVES);
-                let why = format!("{}: leaves {} to {end} are twice there", path.display(), range.start);
+                let why = format!(
+                    "{}: leaves {} to {end} are twice there",
+                    path.display(),
+                    range.start
+                );
                 return Err(unmended(why));
             }
             missing(end..range.start, &mut pieces);
@@ -210,7 +214,10 @@ impl Log<'_> {
         let ends = (range.start / PAGE + 1..).map(|page| page * PAGE);
         let roots = ends.zip(head.roots);
         for (size, root) in roots.chain([(range.start, head.frontier.root())]) {
-            self.witnesses.entry(size).or_default().push((root, says.clone()));
+            self.witnesses
+                .entry(size)
+                .or_default()
+                .push((root, says.clone()));
         }
     }
 
@@ -322,8 +329,10 @@ impl Log<'_> {
         let sources = self.sources.iter().filter(|(_, until)| at < *until);
         let sources = sources.map(|(source, _)| source);
         let copies = self.copy.iter().map(|(_, source)| source);
-        let mut found: Vec<StoredLeaf> =
-            sources.chain(copies).filter_map(|source| source.leaf(at)).collect();
+        let mut found: Vec<StoredLeaf> = sources
+            .chain(copies)
+            .filter_map(|source| source.leaf(at))
+            .collect();
         found.retain(|stored| judged(stored).is_some());
         if let Some(place) = found.iter().position(|stored| left.is(at, stored)) {
             walk.taken += 1;
@@ -354,7 +363,10 @@ impl Log<'_> {
         unmended(match &self.copy {
             None => format!("leaf {at} in {place} is damaged, and no copy of it is named"),
             Some((copy, _)) => {
-                format!("leaf {at} in {place} is damaged, and {} does not have it", copy.display())
+                format!(
+                    "leaf {at} in {place} is damaged, and {} does not have it",
+                    copy.display()
+                )
             }
         })
     }
@@ -372,7 +384,8 @@ impl Log<'_> {
             true => Some(keep_copy(disk, &name, LEAVES)?),
             false => None,
         };
-        disk.make_dir(LEAVES).map_err(|e| io_error(disk, LEAVES, e))?;
+        disk.make_dir(LEAVES)
+            .map_err(|e| io_error(disk, LEAVES, e))?;
         replace_file(disk, &name, &format!("{name}{TEMPORARY}"), LEAVES, &bytes)?;
         Ok((disk.path(&name), kept))
     }
@@ -393,5 +406,7 @@ fn name_of(range: &Range<u64>) -> String {
 }
 
 fn contradicts(size: u64, says: &str) -> HostError {
-    unmended(format!("the first {size} leaves are not those that {says} names"))
+    unmended(format!(
+        "the first {size} leaves are not those that {says} names"
+    ))
 }

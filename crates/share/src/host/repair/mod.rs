@@ -16,7 +16,7 @@
 mod leaves;
 mod policies;
 mod ring;
-mod source;
+pub(super) mod source;
 mod tail;
 
 use std::collections::{BTreeMap, HashMap};
@@ -157,7 +157,10 @@ fn is_unmarked(parts: &Parts) -> Result<bool, HostError> {
 /// Keeps a copy of a damaged file beside it.
 fn keep_copy(disk: &dyn Disk, name: &str, dir: &str) -> Result<PathBuf, StoreError> {
     const AT_ONCE: usize = 1 << 20;
-    let (kept, temporary) = (format!("{name}{DAMAGED}"), format!("{name}{DAMAGED}{TEMPORARY}"));
+    let (kept, temporary) = (
+        format!("{name}{DAMAGED}"),
+        format!("{name}{DAMAGED}{TEMPORARY}"),
+    );
     let copy = || {
         let (from, to) = (disk.open(name)?, disk.create(&temporary)?);
         let mut at = 0;
@@ -210,11 +213,18 @@ impl<'a> Repair<'a> {
         let is_newest = number == newest;
         let mut witnesses: BTreeMap<u64, Vec<([u8; 32], String)>> = BTreeMap::new();
         let mut know = |size: u64, root: [u8; 32], says: &str| {
-            witnesses.entry(size).or_default().push((root, says.to_owned()));
+            witnesses
+                .entry(size)
+                .or_default()
+                .push((root, says.to_owned()));
         };
         let mut sources = Vec::new();
         let starts = [number, number.saturating_add(1)].map(|it| self.policies.epoch(it));
-        for epoch in starts.into_iter().flatten().filter(|epoch| epoch.number > 0) {
+        for epoch in starts
+            .into_iter()
+            .flatten()
+            .filter(|epoch| epoch.number > 0)
+        {
             know(epoch.start.size, epoch.start.root, "the owners' policy");
             // The log of an epoch begins with leaves of the one before.
             let other = match epoch.number == number {
@@ -228,7 +238,10 @@ impl<'a> Repair<'a> {
             }
         }
         let disk = self.parts.disk(number);
-        let mut least = self.policies.epoch(number).map_or(0, |epoch| epoch.start.size);
+        let mut least = self
+            .policies
+            .epoch(number)
+            .map_or(0, |epoch| epoch.start.size);
         let own: HashMap<u64, StoredLeaf> = match is_newest {
             true => tail.leaves.clone().into_iter().collect(),
             false => HashMap::new(),
@@ -251,7 +264,10 @@ impl<'a> Repair<'a> {
         let copy = match self.copy {
             None => None,
             Some((path, copy)) => {
-                let tail = copied.filter(|_| is_newest).map(tail_of).unwrap_or_default();
+                let tail = copied
+                    .filter(|_| is_newest)
+                    .map(tail_of)
+                    .unwrap_or_default();
                 Some((*path, Source::open(copy.disk(number), tail)?))
             }
         };
@@ -274,7 +290,8 @@ impl<'a> Repair<'a> {
     fn files(&mut self, log: &Log<'_>, plan: &Plan) -> Result<(), HostError> {
         for file in &plan.files {
             let (path, kept) = log.write(file)?;
-            self.mended.push((path, "made again, with all its leaves".to_owned()));
+            self.mended
+                .push((path, "made again, with all its leaves".to_owned()));
             self.kept.extend(kept);
         }
         Ok(())
@@ -290,8 +307,8 @@ impl<'a> Repair<'a> {
     ) -> Result<(), HostError> {
         match keep_copy(disk, name, dir) {
             Ok(kept) => self.kept.push(kept),
-            Err(StoreError::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            }
             Err(error) => return Err(error.into()),
         }
         replace_file(disk, name, &format!("{name}{TEMPORARY}"), dir, bytes)?;
@@ -343,7 +360,8 @@ impl<'a> Repair<'a> {
         )?;
         wrong.dedup();
         for path in wrong {
-            let how = "replaced, with the blocks that are whole and those that were found elsewhere";
+            let how =
+                "replaced, with the blocks that are whole and those that were found elsewhere";
             self.mended.push((path, how.to_owned()));
         }
         self.kept.extend(mended.kept);
@@ -367,7 +385,8 @@ impl<'a> Repair<'a> {
             self.kept.push(keep_copy(&*disk, &name, dir)?);
             if let Some(bytes) = self.small_copy(number, &name) {
                 replace_file(&*disk, &name, &format!("{name}{TEMPORARY}"), dir, &bytes)?;
-                self.mended.push((disk.path(&name), "taken from the copy".to_owned()));
+                self.mended
+                    .push((disk.path(&name), "taken from the copy".to_owned()));
                 continue;
             }
             disk.remove(&name).map_err(|e| io_error(&*disk, &name, e))?;
@@ -395,6 +414,11 @@ impl<'a> Repair<'a> {
 
 /// The leaves of a temporary log.
 fn tail_of(peeked: &Peeked) -> HashMap<u64, StoredLeaf> {
-    let records = peeked.entries.iter().filter_map(|entry| read_record(&entry.body).ok());
-    records.flat_map(|(first, leaves)| (first..).zip(leaves)).collect()
+    let records = peeked
+        .entries
+        .iter()
+        .filter_map(|entry| read_record(&entry.body).ok());
+    records
+        .flat_map(|(first, leaves)| (first..).zip(leaves))
+        .collect()
 }

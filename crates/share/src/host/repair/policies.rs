@@ -22,10 +22,7 @@ pub(super) struct Chosen {
 }
 
 /// Chooses the policies.
-pub(super) fn choose(
-    parts: &Parts,
-    copy: Option<&(&Path, Parts)>,
-) -> Result<Chosen, HostError> {
+pub(super) fn choose(parts: &Parts, copy: Option<&(&Path, Parts)>) -> Result<Chosen, HostError> {
     let count = |parts: &Parts| -> Result<u64, HostError> {
         let last = policy_numbers(&*parts.root)?.max();
         Ok(last.map_or(0, |last| last.saturating_add(1)))
@@ -37,7 +34,10 @@ pub(super) fn choose(
     for number in 0..own.max(1) {
         let name = names::policy(number);
         let mine = read(parts, &name)?;
-        let theirs = copy.map(|(_, copy)| read(copy, &name)).transpose()?.flatten();
+        let theirs = copy
+            .map(|(_, copy)| read(copy, &name))
+            .transpose()?
+            .flatten();
         let mine = mine.and_then(|it| Some((extended(&chain, &it.1, &mut signatures)?, it)));
         let theirs = theirs.and_then(|it| Some((extended(&chain, &it.1, &mut signatures)?, it)));
         chain = Some(match (mine, theirs, copy) {
@@ -64,7 +64,10 @@ pub(super) fn choose(
                     None => "no copy of it is named".to_owned(),
                     Some((copy, _)) => format!("{} does not have it", copy.display()),
                 };
-                return Err(unmended(format!("{} is damaged, and {why}", path.display())));
+                return Err(unmended(format!(
+                    "{} is damaged, and {why}",
+                    path.display()
+                )));
             }
         });
     }

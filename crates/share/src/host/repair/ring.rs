@@ -52,7 +52,9 @@ impl Repair<'_> {
         let new = path.with_file_name(NEW);
         let len = std::fs::metadata(&path).map_err(failed)?.len();
         let file = File::create(&new).map_err(failed)?;
-        file.set_len(len).and_then(|()| file.sync_all()).map_err(failed)?;
+        file.set_len(len)
+            .and_then(|()| file.sync_all())
+            .map_err(failed)?;
         drop(file);
         let ring: Arc<dyn LogDevice> = Arc::new(open_ring(&new).map_err(failed)?);
         let volume = self.policies.chain().volume();

@@ -16,7 +16,7 @@ use super::super::record::StoredLeaf;
 const AT_ONCE: u64 = 256;
 
 /// See the head of this file.
-pub(super) struct Source {
+pub(in super::super) struct Source {
     disk: Arc<dyn Disk>,
     rows: Vec<Row>,
     /// Leaves of a temporary log.
@@ -27,10 +27,7 @@ pub(super) struct Source {
 
 impl Source {
     /// The leaves of a directory. Files that cannot be read give none.
-    pub fn open(
-        disk: Arc<dyn Disk>,
-        tail: HashMap<u64, StoredLeaf>,
-    ) -> Result<Source, StoreError> {
+    pub fn open(disk: Arc<dyn Disk>, tail: HashMap<u64, StoredLeaf>) -> Result<Source, StoreError> {
         let names = match disk.list(LEAVES) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             other => other.map_err(|e| io_error(&*disk, LEAVES, e))?,

@@ -67,7 +67,9 @@ pub(super) fn read(peeked: &Peeked, epoch: &Epoch) -> Result<Tail, HostError> {
     }
     // Leaves before the first hole and after the last one: a position that is missing is sought elsewhere.
     if peeked.holes.last().is_some_and(|hole| last < hole.end) {
-        return Err(lost("no entry after the destroyed frame shows that it had none"));
+        return Err(lost(
+            "no entry after the destroyed frame shows that it had none",
+        ));
     }
     Ok(Tail {
         leaves,

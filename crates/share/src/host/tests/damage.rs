@@ -117,8 +117,5 @@ fn check_names_the_file_and_the_place_of_each_changed_byte() {
     // All leaves but the changed one are read.
     assert!(named > 200 && leaves == 599, "{named} and {leaves}");
     replace(&world, &name, &bytes);
-    assert_eq!(
-        examine(&world).fault_count,
-        0
-    );
+    assert_eq!(examine(&world).fault_count, 0);
 }

@@ -1,22 +1,30 @@
 //! Repair of a server's directory: what is mended is byte for byte what was written, what cannot be mended is refused with
 //! nothing changed, and a crash at any step leaves a directory that is mended by the same command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use sim::device::Machine;
 use sim::disk::CrashDisk;
 use store::disk::{Disk, read_whole, replace_file};
 use trust::frame::Packer;
+use trust::history::{Frontier, leaf_hash};
 use trust::{Kind, Record};
 
 use super::super::HostError;
+use super::super::directory::{log_id, ring_key};
 use super::super::examine::{Examined, examine_parts};
+use super::super::leaves::file::Content;
+use super::super::moving::Released;
 use super::super::parts::Parts;
+use super::super::record::StoredLeaf;
+use super::super::repair::source::Source;
 use super::super::repair::{Repaired, repair_parts};
 use super::devices::{Device, nonce};
-use super::world::{World, genesis_policy};
+use super::world::{RING_BYTES, World, genesis_policy};
 use crate::engine::Request;
+use crate::prefixes::PAGE;
 
 const LONGEST: usize = 1 << 24;
 
@@ -38,7 +46,9 @@ fn grow(world: &World, from: u64, to: u64) {
         device.draw().unwrap();
     }
     let blocks = (from..to.min(from + 8)).map(block).collect();
-    device.session.store(blocks, Box::new(|stored| drop(stored.unwrap())));
+    device
+        .session
+        .store(blocks, Box::new(|stored| drop(stored.unwrap())));
     core.pump();
     world.pass(std::time::Duration::from_secs(500));
     core.blocks.storage().settle().unwrap();
@@ -203,7 +213,10 @@ fn older_copy_mends_what_it_has_and_no_more() {
         let bad = damaged(&world, false, &name, at);
         let before = files(&bad.disk);
         if let Err(error) = repair(&bad, Some(backup(&old))) {
-            assert!(error.to_string().contains("copy does not have it"), "{error}");
+            assert!(
+                error.to_string().contains("copy does not have it"),
+                "{error}"
+            );
             assert_eq!(files(&bad.disk), before);
             refused += 1;
         }
@@ -218,13 +231,12 @@ fn copy_of_a_fork_and_a_newer_copy_are_refused() {
     let common = copy_of(&world);
     grow(&world, 20, 60);
     // The same beginning, and other leaves after it.
-    let ring = sim::device::Machine::new(&[("log", super::world::RING_BYTES + (2 << 20))]);
+    let ring = Machine::new(&[("log", RING_BYTES + (2 << 20))]);
     let fork = World::of(ring, common.disk.clone(), common.blocks.clone());
     let (volume, _) = genesis_policy();
-    let key = super::super::directory::ring_key(volume);
     let device = fork.machine.device("log");
-    let id = super::super::directory::log_id(volume);
-    crate::blocks::Storage::format(&*device, &key, id, super::world::RING_BYTES).unwrap();
+    let (key, id) = (ring_key(volume), log_id(volume));
+    crate::blocks::Storage::format(&*device, &key, id, RING_BYTES).unwrap();
     grow(&fork, 40, 60);
     let name = one(&world, "leaves/");
     let len = files(&world.disk)[&name].len();
@@ -235,29 +247,154 @@ fn copy_of_a_fork_and_a_newer_copy_are_refused() {
     assert_eq!(files(&bad.disk), before);
     let newer = copy_of(&world);
     grow(&newer, 60, 70);
-    let error = repair(&damaged(&world, false, &name, len / 2), Some(backup(&newer)));
+    let error = repair(
+        &damaged(&world, false, &name, len / 2),
+        Some(backup(&newer)),
+    );
     let error = error.err().unwrap();
     assert!(matches!(error, HostError::NewerCopy { .. }), "{error}");
 }
 
-/// A leaf of a copy that is no leaf of this log: the roots around it refuse it.
+/// The number of the leaf that a refusal names.
+fn named_leaf(why: &str) -> Option<u64> {
+    let words: Vec<&str> = why.split_whitespace().collect();
+    let leaf = words.iter().position(|word| *word == "leaf")?;
+    words.get(leaf + 1)?.parse().ok()
+}
+
+/// A copy that differs in one leaf, with a right check beside it.
+fn lying_backup(world: &World, at: u64) -> Parts {
+    let parts = backup(world);
+    let source = Source::open(world.disk.clone(), HashMap::new()).unwrap();
+    let leaves = (0..source.end()).map(|at| source.leaf(at).unwrap());
+    let mut leaves: Vec<StoredLeaf> = leaves.collect();
+    leaves[at as usize] = StoredLeaf {
+        leaf: [&[3][..], &[0xee; 32]].concat().into(),
+        body: None,
+        decides: false,
+    };
+    let mut content = Content::after(Frontier::new());
+    let mut tree = Frontier::new();
+    let mut roots = Vec::new();
+    for stored in &leaves {
+        tree.push_hash(leaf_hash(&stored.leaf)).unwrap();
+        if tree.size().is_multiple_of(PAGE) {
+            roots.push(tree.root());
+        }
+    }
+    assert!(content.extend(&leaves, &roots));
+    let (row, bytes) = content.encode();
+    replace_file(&*parts.root, &row.name(), "aside.tmp", "leaves", &bytes).unwrap();
+    parts
+}
+
+/// A leaf of a copy that is no leaf of this log: the roots around it refuse it. Where there is no root, it is not proved.
 #[test]
 fn leaf_that_no_root_requires_is_not_taken() {
     let (world, _) = world();
     let name = one(&world, "leaves/");
     let len = files(&world.disk)[&name].len();
-    let mut lied = 0;
-    for at in (len / 3..len / 2).step_by(97) {
+    let without_roots = Machine::new(&[("log", RING_BYTES + (2 << 20))]);
+    let device = without_roots.device("log");
+    let (volume, _) = genesis_policy();
+    let (key, id) = (ring_key(volume), log_id(volume));
+    crate::blocks::Storage::format(&*device, &key, id, RING_BYTES).unwrap();
+    let (mut refused, mut unproved) = (0, 0);
+    for at in (len / 3..len * 9 / 10).step_by(311) {
         let bad = damaged(&world, false, &name, at);
-        let other = World::new();
-        grow(&other, 300, 430);
+        let Err(HostError::Unmended { why }) = repair(&bad, None) else {
+            continue;
+        };
         let before = files(&bad.disk);
-        let error = repair(&bad, Some(backup(&other)));
-        assert!(error.is_err(), "byte {at}");
-        assert_eq!(files(&bad.disk), before, "byte {at}");
-        lied += 1;
+        let leaf = named_leaf(&why).unwrap();
+        let error = repair(&bad, Some(lying_backup(&world, leaf)));
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains("are not those that"), "leaf {leaf}: {error}");
+        refused += 1;
+        let bad = World::of(without_roots.clone(), bad.disk, bad.blocks);
+        let error = repair(&bad, Some(lying_backup(&world, leaf)));
+        let error = error.err().unwrap().to_string();
+        // The last page is full at 256 leaves.
+        match leaf < 256 {
+            true => assert!(error.contains("are not those that"), "leaf {leaf}: {error}"),
+            false => {
+                assert!(error.contains("nothing proves"), "leaf {leaf}: {error}");
+                unproved += 1;
+            }
+        }
+        assert_eq!(files(&bad.disk), before);
     }
-    assert!(lied > 3);
+    assert!(refused > 20 && unproved > 0, "{refused} and {unproved}");
+}
+
+/// A policy or an epoch that is gone: the server would go on with what is over.
+#[test]
+fn missing_policies_stop_the_start() {
+    let (world, _) = world();
+    let policy = read_whole(&*world.disk, "policies/0", LONGEST).unwrap();
+    let bad = copy_of(&world);
+    replace_file(&*bad.disk, "policies/2", "2.tmp", "policies", &policy).unwrap();
+    let error = bad.open().err().unwrap().to_string();
+    assert!(
+        error.contains("policies/1 is damaged: is missing"),
+        "{error}"
+    );
+    let core = world.open().unwrap();
+    let storage = core.blocks.storage();
+    let later = Released {
+        size: 1,
+        root: [1; 32],
+        epoch: 5,
+    };
+    let durable = storage.log().durable().lsn;
+    storage.release_entries(durable, &later.encode()).unwrap();
+    drop(core);
+    let error = world.open().err().unwrap().to_string();
+    assert!(error.contains("of epoch 5"), "{error}");
+    assert!(examine(&world).fault_count > 0);
+    assert!(matches!(
+        repair(&world, None),
+        Err(HostError::Unmended { .. })
+    ));
+}
+
+/// Frames of the temporary log are destroyed, and entries are missing: nothing is changed.
+#[test]
+fn temporary_log_that_may_have_lost_entries_is_not_mended() {
+    let (world, _) = world();
+    let core = world.open().unwrap();
+    let mut device = Device::connect(&core, 1).unwrap();
+    device.draw().unwrap();
+    let resume = device.resume(250);
+    let mut starts = Vec::new();
+    for request in [resume, device.change(), device.change(), device.change()] {
+        starts.push(core.blocks.storage().log().end().lsn.0);
+        device.session.receive(&request).unwrap();
+        core.pump();
+        device.draw().unwrap();
+    }
+    drop((device, core));
+    let ring = world.machine.device("log");
+    for (number, start) in starts.iter().enumerate() {
+        let bit = ((1 << 20) + start % RING_BYTES + 150) * 8;
+        ring.flip(bit);
+        let before = files(&world.disk);
+        let found = examine(&world);
+        let mended = repair(&world, None);
+        match number {
+            // It looks like the end after a crash.
+            3 => assert_eq!(found.fault_count, 0),
+            _ => {
+                assert!(found.fault_count > 0, "frame {number}");
+                let error = mended.err().unwrap().to_string();
+                let missing = named_leaf(&error).is_some() || error.contains("sign a fork");
+                assert!(missing, "frame {number}: {error}");
+                assert_eq!(files(&world.disk), before);
+            }
+        }
+        ring.flip(bit);
+    }
+    assert_eq!(examine(&world).fault_count, 0);
 }
 
 #[test]
@@ -279,7 +416,10 @@ fn changed_byte_of_segments_and_index_is_named_and_mended() {
     let (world, leaves) = world();
     for beginning in ["segments/", "index/", "head", "bulla"] {
         let names = world.blocks.files().into_iter();
-        let name = names.into_iter().find(|name| name.starts_with(beginning)).unwrap();
+        let name = names
+            .into_iter()
+            .find(|name| name.starts_with(beginning))
+            .unwrap();
         let len = files(&world.blocks)[&name].len();
         for at in (0..len).step_by((len / 60).max(1)) {
             let bad = damaged(&world, true, &name, at);
@@ -292,7 +432,10 @@ fn changed_byte_of_segments_and_index_is_named_and_mended() {
             let named = found.faults.iter().all(|fault| fault.path.ends_with(&name));
             assert!(named, "byte {at} of {name}: {:?}", found.faults);
             let is_block = found.wrong_blocks > 0;
-            assert_eq!(is_block, found.faults.iter().any(|fault| fault.block.is_some()));
+            assert_eq!(
+                is_block,
+                found.faults.iter().any(|fault| fault.block.is_some())
+            );
             let alone = repair(&bad, None).unwrap();
             assert_eq!(alone.left.fault_count, 0, "byte {at} of {name}");
             assert_eq!(alone.lost_count, u64::from(is_block), "byte {at} of {name}");
@@ -337,7 +480,11 @@ fn changed_byte_of_a_small_file_is_mended() {
 fn crash_at_any_step_of_a_repair_leaves_what_the_same_command_mends() {
     let (world, leaves) = world();
     let segment = one(&world, "segments/");
-    let names = [(false, one(&world, "leaves/")), (true, segment), (true, "head".to_owned())];
+    let names = [
+        (false, one(&world, "leaves/")),
+        (true, segment),
+        (true, "head".to_owned()),
+    ];
     let mut bad = copy_of(&world);
     for (in_blocks, name) in names {
         let disk = if in_blocks { &bad.blocks } else { &bad.disk };
@@ -349,7 +496,11 @@ fn crash_at_any_step_of_a_repair_leaves_what_the_same_command_mends() {
     for in_blocks in [false, true] {
         for operation in 0.. {
             let begun = copy_of(&bad);
-            let disk = if in_blocks { &begun.blocks } else { &begun.disk };
+            let disk = if in_blocks {
+                &begun.blocks
+            } else {
+                &begun.disk
+            };
             disk.crash_at(disk.operations() + operation);
             let ended = repair(&begun, Some(backup(&world)));
             if !disk.crashed() {
