@@ -237,7 +237,8 @@ pub struct Verify {
     /// files are kept
     #[arg(long)]
     pub repair: bool,
-    /// With --repair: take what is damaged from this copy of the directory, of any age
+    /// With --repair: take what is damaged from this copy of the directory, of any age, or the log from this directory of
+    /// a device (STATE/shared/VOLUMEID)
     #[arg(long, value_name = "DIR", requires = "repair")]
     pub from: Option<PathBuf>,
     /// Of the directory of a shared volume's server: read the log and the index, and no blocks

@@ -221,6 +221,45 @@ fn lost_block_is_named_and_comes_back_from_a_backup_or_a_device() {
     verify(&orderer, &["--repair", "--from", "backup"]).ends(0);
 }
 
+#[test]
+fn log_is_mended_from_the_directory_of_a_device() {
+    let (mut orderer, ada) = served();
+    let repo = orderer.home.path("repo");
+    let shared = ada.state().join("shared");
+    let entries = std::fs::read_dir(&shared).unwrap();
+    let homes = entries.map(|entry| entry.unwrap().path());
+    let home = homes
+        .into_iter()
+        .find(|path| path.join("device.key").exists())
+        .unwrap();
+    let home = home.to_str().unwrap();
+    let leaves = one(&repo, "leaves/");
+    let whole = std::fs::read(&leaves).unwrap();
+    let mut taken = 0;
+    for part in 1..8 {
+        flip(&leaves, whole.len() * part / 8);
+        verify(&orderer, &[]).ends(20);
+        let told = verify(&orderer, &["--repair", "--from", home]);
+        if told.code == 0 {
+            taken += told.field("taken_leaves").as_u64().unwrap();
+            assert!(std::fs::read(&leaves).unwrap() == whole);
+        } else {
+            // A long body, which the device did not keep.
+            assert_eq!(told.code, 20, "{}", told.out);
+            std::fs::write(&leaves, &whole).unwrap();
+        }
+    }
+    assert!(taken > 0);
+    goes_on(&mut orderer, &ada, "from a device");
+    // Now the device has seen more than this old directory.
+    let old = orderer.home.path("old");
+    copy(&repo, &old);
+    goes_on(&mut orderer, &ada, "later");
+    std::fs::remove_dir_all(&repo).unwrap();
+    copy(&old, &repo);
+    verify(&orderer, &["--repair", "--from", home]).ends(21);
+}
+
 /// Each frame of the temporary log with a changed byte: the check says that nothing is missing, or the repair mends it, or it
 /// refuses and changes nothing.
 #[test]

@@ -89,7 +89,7 @@ pub enum HostError {
         why: String,
     },
     /// A copy of a server's directory is of another volume.
-    #[error("{} is the directory of another volume", path.display())]
+    #[error("{} is of another volume", path.display())]
     CopyOfOther {
         /// The copy.
         path: PathBuf,

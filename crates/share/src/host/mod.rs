@@ -194,7 +194,8 @@ impl Host {
         examine::examine(dir, reads_blocks, watch)
     }
 
-    /// Mends the directory of a server, in which no server may run. `from`: a copy of it, of any age, in which no server runs.
+    /// Mends the directory of a server, in which no server may run. `from`: a copy of it, of any age, in which no server
+    /// runs, or the directory of a device of the volume, which no engine uses.
     /// Damaged files are kept. A repair that is killed may be begun again.
     ///
     /// # Errors

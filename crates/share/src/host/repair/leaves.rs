@@ -333,6 +333,18 @@ impl Log<'_> {
             .chain(copies)
             .filter_map(|source| source.leaf(at))
             .collect();
+        if let Salvaged::Unchecked(own, _) = left {
+            // A device does not have all bodies.
+            for stored in found.iter_mut().filter(|stored| stored.body.is_none()) {
+                stored.body.clone_from(&own.body);
+            }
+        }
+        // It says itself whether every device must read its body.
+        for stored in &mut found {
+            if let Ok(leaf) = stored.decode() {
+                *stored = StoredLeaf::of(&leaf);
+            }
+        }
         found.retain(|stored| judged(stored).is_some());
         if let Some(place) = found.iter().position(|stored| left.is(at, stored)) {
             walk.taken += 1;

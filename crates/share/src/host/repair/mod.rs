@@ -8,11 +8,13 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `source` | where leaves are found |
+//! | `copied` | a copy of the directory, or the directory of a device |
 //! | `leaves` | the files of leaves |
 //! | `tail` | the leaves of the temporary log |
 //! | `ring` | a new temporary log |
 //! | `policies` | policies |
 
+mod copied;
 mod leaves;
 mod policies;
 mod ring;
@@ -31,6 +33,8 @@ use store::{Repository, StoreError, format};
 use trust::shared::genesis::Policies;
 use trust::{Handle, Hasher, Record};
 
+pub(super) use self::copied::Copied;
+use self::copied::noted;
 use self::leaves::{Log, Plan};
 use self::source::Source;
 use super::directory::{CONFIRMED, EVIDENCE, SNAPSHOT};
@@ -67,14 +71,13 @@ pub(super) fn repair(
     watch: &mut Watch<'_>,
 ) -> Result<Repaired, HostError> {
     let parts = Parts::open(dir)?;
-    let copy = from.map(|path| Ok::<_, HostError>((path, Parts::open_copy(path)?)));
-    let copy = copy.transpose()?;
+    let copy = from.map(Copied::open).transpose()?;
     repair_parts(&parts, copy.as_ref(), reads_blocks, watch)
 }
 
 pub(super) fn repair_parts(
     parts: &Parts,
-    copy: Option<&(&Path, Parts)>,
+    copy: Option<&Copied>,
     reads_blocks: bool,
     watch: &mut Watch<'_>,
 ) -> Result<Repaired, HostError> {
@@ -89,7 +92,9 @@ pub(super) fn repair_parts(
         kept: Vec::new(),
     };
     let peeked = repair.peek()?;
-    let copied = copy.and_then(|(_, copy)| copy.peek(chosen.policies.chain().volume()).ok());
+    let volume = chosen.policies.chain().volume();
+    let copied = copy.and_then(Copied::parts);
+    let copied = copied.and_then(|copy| copy.peek(volume).ok());
     let tail = tail::read(&peeked, chosen.policies.newest_epoch())?;
     let newest = chosen.policies.newest_epoch().number;
     if peeked.broken.is_some() {
@@ -183,7 +188,7 @@ fn keep_copy(disk: &dyn Disk, name: &str, dir: &str) -> Result<PathBuf, StoreErr
 
 struct Repair<'a> {
     parts: &'a Parts,
-    copy: Option<&'a (&'a Path, Parts)>,
+    copy: Option<&'a Copied>,
     policies: &'a Policies,
     hasher: Hasher,
     mended: Vec<(PathBuf, String)>,
@@ -231,7 +236,7 @@ impl<'a> Repair<'a> {
                 true => number - 1,
                 false => epoch.number,
             };
-            let places = [Some(self.parts), self.copy.map(|(_, copy)| copy)];
+            let places = [Some(self.parts), self.copy.and_then(Copied::parts)];
             for place in places.into_iter().flatten() {
                 let source = Source::open(place.disk(other), HashMap::new())?;
                 sources.push((source, epoch.start.size));
@@ -263,14 +268,21 @@ impl<'a> Repair<'a> {
         }
         let copy = match self.copy {
             None => None,
-            Some((path, copy)) => {
+            Some(copy) => {
                 let tail = copied
                     .filter(|_| is_newest)
                     .map(tail_of)
                     .unwrap_or_default();
-                Some((*path, Source::open(copy.disk(number), tail)?))
+                let log = copy.log(number, tail)?;
+                log.map(|log| (copy.path.as_path(), log))
             }
         };
+        for (size, root) in copy
+            .iter()
+            .flat_map(|(_, log)| noted(log, self.policies, number))
+        {
+            know(size, root, "a note of this server that the device has");
+        }
         let (leaves, tail_end) = match is_newest {
             true => (tail.leaves.clone(), tail.end),
             false => (BTreeMap::new(), 0),
@@ -338,7 +350,8 @@ impl<'a> Repair<'a> {
             !is_safe && !own.as_ref().is_some_and(|own| is_stored(own, handle))
         };
         let wanted: Vec<Handle> = peeked.handles().copied().filter(must_move).collect();
-        let copy = self.copy.map(|(_, copy)| Arc::clone(&copy.blocks));
+        let copy = self.copy.and_then(Copied::parts);
+        let copy = copy.map(|copy| Arc::clone(&copy.blocks));
         let copy = copy.and_then(|disk| Repository::open_on(disk).ok());
         let mut elsewhere = |handle: &Handle| -> Option<Record> {
             let ring = peeked.block(handle, &hasher);
@@ -404,7 +417,7 @@ impl<'a> Repair<'a> {
 
     /// The same file of the copy, if it is whole there and says the same at each time: evidence.
     fn small_copy(&self, number: u64, name: &str) -> Option<bytes::Bytes> {
-        let (_, copy) = self.copy.filter(|_| name.starts_with(EVIDENCE))?;
+        let copy = self.copy.filter(|_| name.starts_with(EVIDENCE))?.parts()?;
         let most = trust::shared::evidence::MAX_EVIDENCE_BYTES;
         let bytes = store::disk::read_file(&*copy.disk(number), name, most).ok()??;
         trust::shared::evidence::verify(&bytes).ok()?;

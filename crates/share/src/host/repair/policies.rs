@@ -1,18 +1,16 @@
 //! The policies of a directory of which some may be damaged. A damaged one is taken from a copy: owners have signed it, and the
 //! policies after it continue it.
 
-use std::path::Path;
-
-use store::disk::read_file;
 use store::names;
 use trust::shared::genesis::Policies;
 use trust::signatures::Signatures;
-use trust::statement::{Job, MAX_SIGNED_BYTES, Signed};
+use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 
 use super::super::HostError;
-use super::super::directory::{SIGNATURES, policy_numbers};
+use super::super::directory::SIGNATURES;
 use super::super::parts::Parts;
+use super::copied::{Copied, count, policy};
 use super::unmended;
 
 /// The chain, and files that are taken from a copy.
@@ -22,29 +20,22 @@ pub(super) struct Chosen {
 }
 
 /// Chooses the policies.
-pub(super) fn choose(parts: &Parts, copy: Option<&(&Path, Parts)>) -> Result<Chosen, HostError> {
-    let count = |parts: &Parts| -> Result<u64, HostError> {
-        let last = policy_numbers(&*parts.root)?.max();
-        Ok(last.map_or(0, |last| last.saturating_add(1)))
-    };
+pub(super) fn choose(parts: &Parts, copy: Option<&Copied>) -> Result<Chosen, HostError> {
     let own = count(parts)?;
     let mut signatures = Signatures::new(SIGNATURES);
     let mut chain: Option<Policies> = None;
     let mut taken = Vec::new();
     for number in 0..own.max(1) {
         let name = names::policy(number);
-        let mine = read(parts, &name)?;
-        let theirs = copy
-            .map(|(_, copy)| read(copy, &name))
-            .transpose()?
-            .flatten();
+        let mine = policy(parts, number)?;
+        let theirs = copy.map(|copy| copy.policy(number)).transpose()?.flatten();
         let mine = mine.and_then(|it| Some((extended(&chain, &it.1, &mut signatures)?, it)));
         let theirs = theirs.and_then(|it| Some((extended(&chain, &it.1, &mut signatures)?, it)));
         chain = Some(match (mine, theirs, copy) {
-            (Some((_, (_, mine))), Some((_, (_, theirs))), Some((path, _)))
+            (Some((_, (_, mine))), Some((_, (_, theirs))), Some(copy))
                 if mine.hash() != theirs.hash() =>
             {
-                let path = path.to_path_buf();
+                let path = copy.path.clone();
                 return Err(match number {
                     0 => HostError::CopyOfOther { path },
                     _ => HostError::ForkedCopy {
@@ -62,7 +53,7 @@ pub(super) fn choose(parts: &Parts, copy: Option<&(&Path, Parts)>) -> Result<Cho
                 let path = parts.root.path(&name);
                 let why = match copy {
                     None => "no copy of it is named".to_owned(),
-                    Some((copy, _)) => format!("{} does not have it", copy.display()),
+                    Some(copy) => format!("{} does not have it", copy.path.display()),
                 };
                 return Err(unmended(format!(
                     "{} is damaged, and {why}",
@@ -71,11 +62,11 @@ pub(super) fn choose(parts: &Parts, copy: Option<&(&Path, Parts)>) -> Result<Cho
             }
         });
     }
-    if let Some((path, copy)) = copy {
-        let theirs = count(copy)?;
+    if let Some(copy) = copy {
+        let theirs = copy.policies()?;
         if theirs > own.max(1) {
             return Err(HostError::NewerCopy {
-                path: path.to_path_buf(),
+                path: copy.path.clone(),
                 why: format!("it has {theirs} policies, and this directory has {own}"),
             });
         }
@@ -85,18 +76,6 @@ pub(super) fn choose(parts: &Parts, copy: Option<&(&Path, Parts)>) -> Result<Cho
         policies: chain.ok_or_else(none)?,
         taken,
     })
-}
-
-/// A policy, if its bytes are one.
-fn read(parts: &Parts, name: &str) -> Result<Option<(bytes::Bytes, Signed)>, HostError> {
-    let bytes = match read_file(&*parts.root, name, MAX_SIGNED_BYTES) {
-        Err(store::StoreError::Damaged { .. }) => None,
-        other => other?,
-    };
-    Ok(bytes.and_then(|bytes| {
-        let signed = Signed::from_bytes_of(Job::Shared, &bytes).ok()?;
-        Some((bytes, signed))
-    }))
 }
 
 /// The chain with this policy, if it continues it.

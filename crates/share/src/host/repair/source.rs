@@ -1,4 +1,5 @@
-//! Where a repair finds leaves: files of leaves, of which some may be damaged, and the leaves of a temporary log.
+//! Where a repair finds leaves: files of leaves, of which some may be damaged, with the leaves of a temporary log; and the
+//! memory of a device.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,12 +12,44 @@ use store::disk::{Disk, DiskFile, io_error};
 use super::super::directory::LEAVES;
 use super::super::leaves::file::{Head, Row};
 use super::super::record::StoredLeaf;
+use crate::disk::Remembered;
 
 /// Leaves that are read at once.
 const AT_ONCE: u64 = 256;
 
 /// See the head of this file.
-pub(in super::super) struct Source {
+pub(in super::super) enum Source {
+    /// Of a server's directory.
+    Server(Files),
+    /// Of a device.
+    Device(Box<Remembered>),
+}
+
+impl Source {
+    /// The leaves of a server's directory. Files that cannot be read give none.
+    pub fn open(disk: Arc<dyn Disk>, tail: HashMap<u64, StoredLeaf>) -> Result<Source, StoreError> {
+        Ok(Source::Server(Files::open(disk, tail)?))
+    }
+
+    /// Number of leaves of its log, by the names of its files and by its temporary log.
+    pub fn end(&self) -> u64 {
+        match self {
+            Source::Server(files) => files.end(),
+            Source::Device(device) => device.end(),
+        }
+    }
+
+    /// A leaf, if it is there as it was written. That of a device may lack its body.
+    pub fn leaf(&self, at: u64) -> Option<StoredLeaf> {
+        match self {
+            Source::Server(files) => files.leaf(at),
+            Source::Device(device) => device.leaf(at).as_ref().map(StoredLeaf::of),
+        }
+    }
+}
+
+/// Files of leaves.
+pub(in super::super) struct Files {
     disk: Arc<dyn Disk>,
     rows: Vec<Row>,
     /// Leaves of a temporary log.
@@ -25,16 +58,15 @@ pub(in super::super) struct Source {
     read: RefCell<(Range<u64>, Vec<Option<StoredLeaf>>)>,
 }
 
-impl Source {
-    /// The leaves of a directory. Files that cannot be read give none.
-    pub fn open(disk: Arc<dyn Disk>, tail: HashMap<u64, StoredLeaf>) -> Result<Source, StoreError> {
+impl Files {
+    fn open(disk: Arc<dyn Disk>, tail: HashMap<u64, StoredLeaf>) -> Result<Files, StoreError> {
         let names = match disk.list(LEAVES) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             other => other.map_err(|e| io_error(&*disk, LEAVES, e))?,
         };
         let ranges = names.iter().filter_map(|name| Row::parse(name));
         let rows = ranges.filter_map(|range| row(&*disk, range)).collect();
-        Ok(Source {
+        Ok(Files {
             disk,
             rows,
             tail,
@@ -42,15 +74,13 @@ impl Source {
         })
     }
 
-    /// Number of leaves of its log, by the names of its files and by its temporary log.
-    pub fn end(&self) -> u64 {
+    fn end(&self) -> u64 {
         let files = self.rows.iter().map(|row| row.range.end);
         let tail = self.tail.keys().map(|at| at.saturating_add(1));
         files.chain(tail).max().unwrap_or(0)
     }
 
-    /// A leaf, if it is there as it was written.
-    pub fn leaf(&self, at: u64) -> Option<StoredLeaf> {
+    fn leaf(&self, at: u64) -> Option<StoredLeaf> {
         if let Some(stored) = self.tail.get(&at) {
             return Some(stored.clone());
         }

@@ -20,7 +20,7 @@ use super::super::moving::Released;
 use super::super::parts::Parts;
 use super::super::record::StoredLeaf;
 use super::super::repair::source::Source;
-use super::super::repair::{Repaired, repair_parts};
+use super::super::repair::{Copied, Repaired, repair_parts};
 use super::devices::{Device, nonce};
 use super::world::{RING_BYTES, World, genesis_policy};
 use crate::engine::Request;
@@ -110,7 +110,7 @@ fn examine(world: &World) -> Examined {
 }
 
 fn repair(world: &World, copy: Option<Parts>) -> Result<Repaired, HostError> {
-    let copy = copy.map(|copy| (Path::new("copy"), copy));
+    let copy = copy.map(|copy| Copied::server(Path::new("copy"), copy));
     repair_parts(&world.parts(), copy.as_ref(), true, &mut |_| {})
 }
 
