@@ -343,7 +343,8 @@ impl<'a> Repair<'a> {
         }
         let hasher = self.hasher.clone();
         let own = Repository::open_on(Arc::clone(&self.parts.blocks)).ok();
-        let is_stored = |it: &Repository, handle| it.whole_record(handle, &hasher).is_some();
+        let is_stored =
+            |it: &Repository, handle: &Handle| it.whole_record(handle, &hasher).is_some();
         let must_move = |handle: &Handle| {
             let is_whole = peeked.block(handle, &hasher).is_some();
             let is_safe = peeked.broken.is_none() && is_whole;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use log::Device as LogDevice;
 use store::Repository;
-use store::disk::{Disk, io_error};
+use store::disk::io_error;
 use store::mend::DAMAGED;
 use trust::history::leaf_hash;
 
