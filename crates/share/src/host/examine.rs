@@ -98,7 +98,7 @@ pub(super) fn examine_parts(
         Err(error) => {
             // Without them nothing can be verified.
             let path = parts.root.path(names::POLICY_DIR);
-            examining.fault(path, Wrong::from(error)?);
+            examining.fault(path, of_damage(error)?);
             return Ok(examining.found);
         }
     };
@@ -114,17 +114,13 @@ pub(super) fn examine_parts(
     Ok(examining.found)
 }
 
-/// A text about damage. Errors that are not about damage end the check.
-struct Wrong;
-
-impl Wrong {
-    fn from(error: HostError) -> Result<String, HostError> {
-        match &error {
-            HostError::Disk(why) if matches!(**why, StoreError::Damaged { .. }) => {
-                Ok(with_causes(&error))
-            }
-            _ => Err(error),
+/// What an error says of damage. Other errors end the check.
+fn of_damage(error: HostError) -> Result<String, HostError> {
+    match &error {
+        HostError::Disk(why) if matches!(**why, StoreError::Damaged { .. }) => {
+            Ok(with_causes(&error))
         }
+        _ => Err(error),
     }
 }
 
