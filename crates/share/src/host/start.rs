@@ -132,7 +132,7 @@ pub(super) fn read_log(
     let of = released.map_or(0, |released| released.epoch);
     if of > epoch.number {
         // To go on with an epoch that is over would give up all leaves of the new one.
-        let why = format!("is missing: the temporary log is of epoch {of}");
+        let why = format!("one is missing: the temporary log is of epoch {of}");
         return Err(damaged(&*place.root, names::POLICY_DIR, &why).into());
     }
     if of != epoch.number {
