@@ -118,6 +118,11 @@ fn changed_bytes_of_each_kind_of_file_are_named_and_mended_from_an_old_backup() 
     ];
     for kind in kinds {
         for part in [1, 3] {
+            if all(&repo, kind).is_empty() {
+                // A snapshot was put aside; the server makes it again when leaves move.
+                assert_eq!((kind, part), ("snapshot", 3));
+                continue;
+            }
             // The first half has what is in the backup. A byte in the first line of a format file.
             let (path, found) = damage(&orderer, kind, |len| match kind.ends_with("bulla") {
                 true => 2 * part,
@@ -162,7 +167,7 @@ fn damage_that_nothing_mends_is_refused_and_changes_nothing() {
     let repo = orderer.home.path("repo");
     let (other, _) = founded(&[]);
     let mut other = other;
-    other.stop();
+    other.kill();
     let stranger = other.home.path("repo");
     let stranger = stranger.to_str().unwrap();
     let leaves = one(&repo, "leaves/");
