@@ -103,7 +103,8 @@ fn changed_bytes_of_each_kind_of_file_are_named_and_mended_from_an_old_backup() 
     let repo = orderer.home.path("repo");
     copy(&repo, &orderer.home.path("backup"));
     let whole = verify(&orderer, &[]).ends(0);
-    assert!(whole.field("blocks").as_u64().unwrap() >= 64);
+    // The others are in the temporary log still.
+    assert!(whole.field("blocks").as_u64().unwrap() > 0);
     // What was written after the backup stays.
     goes_on(&mut orderer, &ada, "after the backup");
     let kinds = [
