@@ -165,7 +165,7 @@ fn host_kind(error: &HostError) -> Kind {
             _ => Kind::ServerDisk,
         },
         HostError::Unmended { .. } => Kind::ServerUnmended,
-        HostError::CopyOfOther { .. } => Kind::CopyOfOther,
+        HostError::CopyOfOther { .. } => Kind::Usage,
         HostError::ForkedCopy { .. } => Kind::ForkedCopy,
         HostError::NewerCopy { .. } => Kind::NewerCopy,
         HostError::Turned(_)

@@ -49,8 +49,8 @@ pub fn run(args: &Verify, output: &mut Output) -> Outcome<Done> {
         let mut failure = Failure::new(Kind::ServerDamaged, format!("{source} has {damages}"));
         if found.fault_count == found.wrong_blocks {
             failure = failure.with_hint(format!(
-                "the log is whole, and the server can start. `bulla verify {source} --repair` with --from COPY takes the blocks from a \
-                 backup of any age. Without one it puts the rest aside; a device that puts the same content again stores them again"
+                "the log is whole, and the server can start. `bulla verify {source} --repair` puts the damaged blocks aside, and with \
+                 --from COPY takes them from a backup; a device that puts the same content again stores them too"
             ));
         }
         failure.fields = record;

@@ -270,7 +270,9 @@ fn evidence_with_any_byte_changed_is_refused() {
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1 << (at % 8);
-            assert!(verify(&changed).is_err(), "byte {at}");
+            // Also one in the number of the format: no later format has this checksum.
+            let found = verify(&changed);
+            assert!(matches!(found, Err(Reject::Malformed { .. })), "byte {at}");
             let body = &changed[..bytes.len() - 32];
             let corrected = [body, blake3::hash(body).as_bytes()].concat();
             if at < body.len() {
@@ -319,23 +321,6 @@ fn evidence_of_a_later_format_or_kind_is_unsupported() {
         matches!(found, Err(Reject::Unsupported { .. })),
         "{found:?}"
     );
-}
-
-/// With any bit changed, also one of the format's number, a file is damaged: it is not taken for one of a later format.
-#[test]
-fn file_with_a_changed_bit_is_damaged_and_not_of_a_later_format() {
-    for evidence in all_evidence() {
-        let bytes = evidence.encode().unwrap();
-        for at in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1 << (at % 8);
-            let found = verify(&changed);
-            assert!(
-                matches!(found, Err(Reject::Malformed { .. })),
-                "byte {at}: {found:?}"
-            );
-        }
-    }
 }
 
 #[test]
