@@ -171,7 +171,7 @@ pub enum Command {
     /// Copy a volume into a directory
     #[command(after_help = examples::of("extract"))]
     Extract(Extract),
-    /// Read and verify every block of a volume, or the log of a server
+    /// Read and verify every block of a volume, or the directory of a server
     #[command(after_help = examples::of("verify"))]
     Verify(Verify),
     /// Fetch a volume into the disk cache, to read it later without a network

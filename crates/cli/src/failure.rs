@@ -430,7 +430,15 @@ kinds! {
     /// The server of a shared volume was put back.
     ServerRestored => Rollback, "this directory was restored from an older copy. Whatever the server signed now would be a fork, so it signs nothing: restore the newest state. If that is lost, the owners must name a new server";
     /// A file of a shared volume's server is damaged.
-    ServerDamaged => Integrity, "stop the server and run `bulla verify DIR`, which names what is damaged. Put back those files alone from a backup: with a whole older directory the server would sign a fork";
+    ServerDamaged => Integrity, "stop the server; `bulla verify DIR` names what is damaged, and `bulla verify DIR --repair` mends it, with --from COPY from a backup. Do not start an older directory: the server would sign a fork";
+    /// The directory of a shared volume's server cannot be mended.
+    ServerUnmended => Integrity, "nothing was changed. Name a copy of the directory with --from COPY, of any age. If none has it, an owner lets stand what a device has seen (`bulla share recover VOLUME`), and the server goes on with that";
+    /// A copy of a server's directory is newer, so the directory is the old one.
+    NewerCopy => Rollback, "nothing was changed. This directory is older than the copy: a server that signs here would sign a fork. Serve the copy, or mend the copy from this directory";
+    /// A copy of a server's directory has another log.
+    ForkedCopy => Fork, "nothing was changed. One of the two directories is of a fork: find out which of them the devices know (`bulla share compare`), and do not serve the other one";
+    /// Blocks are lost on the server of a shared volume.
+    BlocksLost => Partial, "the log is whole, and the server can start. Files with these blocks cannot be read until a device that has the same content puts it again, or a backup that has them is named with --from COPY";
     /// The disk or the directory of a shared volume's server fails.
     ServerDisk => Failed, "look at the disk, and start the server again. If that does not help, `bulla verify DIR` names what is damaged in its directory";
     /// The line is no invitation.

@@ -21,6 +21,7 @@
 //! | `file` | a file or block device without a page cache |
 //! | `layout`, `format`, `slots`, `superblock`, `frame` | where bytes lie on the device, and what they say |
 //! | `ring`, `chain`, `recovery`, `cursor` | reading the ring; the end of the log; opening; a client's records |
+//! | `salvage` | what is left of a log with destroyed frames |
 //! | `machine` | the state of an open log, without I/O |
 //! | `log`, `shared`, `durable`, `checkpoint`, `pressure` | the open log: appends, reads, group commit, superblocks |
 //! | `inspect` | what single frames and superblocks say |
@@ -48,6 +49,7 @@ mod pressure;
 mod record;
 mod recovery;
 mod ring;
+mod salvage;
 mod shared;
 mod slots;
 mod superblock;
@@ -68,5 +70,6 @@ pub use position::{Lsn, Mark};
 pub use pressure::PressureAbove;
 pub use record::{Client, Piece, Record};
 pub use recovery::{Cut, OpenOptions, Recovery, open};
+pub use salvage::{Salvage, salvage};
 pub use slots::{MAX_SLOTS_BYTES, key_slots, set_key_slots};
 pub use superblock::MAX_COOKIE_BYTES;

@@ -71,6 +71,16 @@ impl Head {
         bytes
     }
 
+    /// Whether the checksum is that of a head of this format. Then other numbers in it are damage, and no later format.
+    pub(crate) fn is_of_this_format(bytes: &[u8]) -> bool {
+        let mut same = bytes.to_vec();
+        if let Some(numbers) = same.get_mut(MAGIC.len()..MAGIC.len() + 8) {
+            numbers.fill(0);
+        }
+        same.split_last_chunk::<32>()
+            .is_some_and(|(body, sum)| blake3::hash(body) == *sum)
+    }
+
     /// Decodes the file's bytes.
     ///
     /// # Errors

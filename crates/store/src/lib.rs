@@ -16,6 +16,7 @@
 //! | [`sink`] | a writer as a [`BlockSink`] |
 //! | [`collect`] | frees the space of blocks that no kept version reaches |
 //! | [`rebuild`] | rebuilds the index from the segments |
+//! | [`survey`], [`mend`] | what of the blocks and their index is damaged; mending it |
 //! | [`names`], [`mod@format`], [`head`], [`segment`], [`index`], [`notes`], `history_log`, `policies` | the files of a repository |
 //! | [`object`] | names under which peers ask for these files |
 //! | [`disk`] | the file system under a repository, as a trait |
@@ -43,6 +44,7 @@ mod history_log;
 pub mod index;
 pub mod lazy;
 pub mod memory;
+pub mod mend;
 pub mod mirrors;
 pub mod names;
 pub mod notes;
@@ -55,6 +57,7 @@ pub mod rebuild;
 pub mod repository;
 pub mod segment;
 pub mod sink;
+pub mod survey;
 mod traits;
 mod view;
 pub mod writer;

@@ -170,7 +170,23 @@ pub fn by_footer(disk: &dyn Disk, id: FileId) -> Result<Option<Contents>, StoreE
 /// As [`by_footer`].
 pub fn by_records(disk: &dyn Disk, id: FileId) -> Result<Contents, StoreError> {
     let (file, len) = open(disk, id)?;
-    records(&*file, id, len).map_err(|e| io_error(disk, &id.segment(), e))
+    walk(&*file, id, len).map_err(|e| io_error(disk, &id.segment(), e))
+}
+
+/// The footer of a segment, whatever its header says. None: it is damaged, or there is no such file.
+pub(crate) fn footer_of(disk: &dyn Disk, id: FileId) -> Option<Contents> {
+    let file = disk.open(&id.segment()).ok()?;
+    let len = file.len_bytes().ok()?;
+    footer(&*file, id, len).ok()?
+}
+
+/// Whether the mark lies behind the last record.
+pub(crate) fn has_end_mark(file: &dyn DiskFile, contents: &Contents) -> bool {
+    let end = contents.last().map_or(HEADER_BYTES as u64, |(_, at)| {
+        u64::from(at.offset) + u64::from(at.len)
+    });
+    let mut mark = [1; END_MARK.len()];
+    file.read_at(&mut mark, end).is_ok() && mark == END_MARK
 }
 
 fn open(disk: &dyn Disk, id: FileId) -> Result<(Arc<dyn DiskFile>, u64), StoreError> {
@@ -178,8 +194,24 @@ fn open(disk: &dyn Disk, id: FileId) -> Result<(Arc<dyn DiskFile>, u64), StoreEr
     let fail = |e| io_error(disk, &name, e);
     let file = disk.open(&name).map_err(fail)?;
     let len = file.len_bytes().map_err(fail)?;
+    check_header(disk, id, &*file)?;
+    Ok((file, len))
+}
+
+/// Checks the first bytes of a segment.
+///
+/// # Errors
+/// As [`by_footer`].
+pub(crate) fn check_header(
+    disk: &dyn Disk,
+    id: FileId,
+    file: &dyn DiskFile,
+) -> Result<(), StoreError> {
+    let name = id.segment();
     let mut header = [0; HEADER_BYTES];
-    let read = file.read_at(&mut header, 0).map_err(fail)?;
+    let read = file
+        .read_at(&mut header, 0)
+        .map_err(|e| io_error(disk, &name, e))?;
     let (magic, fields) = header.split_at(8);
     if read != HEADER_BYTES || !HEADER.starts_with(magic) {
         return Err(damaged(disk, &name, "has no segment header"));
@@ -189,7 +221,7 @@ fn open(disk: &dyn Disk, id: FileId) -> Result<(Arc<dyn DiskFile>, u64), StoreEr
         let path = disk.path(&name);
         return Err(StoreError::Format { path, found });
     }
-    Ok((file, len))
+    Ok(())
 }
 
 /// `None` when the footer is incomplete or does not fit the file.
@@ -244,7 +276,8 @@ fn footer(file: &dyn DiskFile, id: FileId, len: u64) -> std::io::Result<Option<C
     Ok((offset + END_MARK.len() as u64 == footer_at).then_some(records))
 }
 
-fn records(file: &dyn DiskFile, id: FileId, len: u64) -> std::io::Result<Contents> {
+/// The records that follow each other from the beginning on.
+pub(crate) fn walk(file: &dyn DiskFile, id: FileId, len: u64) -> std::io::Result<Contents> {
     let len = len.min(u64::from(u32::MAX));
     let mut records = Vec::new();
     let mut at = HEADER_BYTES as u64;

@@ -128,6 +128,10 @@ const ALL: [Examples; 12] = [
                 "A directory of it, in a replica on this machine",
                 "bulla verify vol1ID@/srv/copy guide",
             ),
+            (
+                "The directory of a stopped server of a shared volume; mend it from a backup",
+                "bulla verify /srv/notes --repair --from /backup/notes",
+            ),
         ],
     ),
     (

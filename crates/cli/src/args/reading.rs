@@ -233,9 +233,32 @@ pub struct Verify {
     /// Verify only this path and what is below it
     #[arg(default_value = "")]
     pub path: std::ffi::OsString,
+    /// Of the directory of a shared volume's server: mend what is damaged, from what is whole and from --from. The damaged
+    /// files are kept
+    #[arg(long)]
+    pub repair: bool,
+    /// With --repair: take what is damaged from this copy of the directory, of any age, or the log from this directory of
+    /// a device (STATE/shared/VOLUMEID)
+    #[arg(long, value_name = "DIR", requires = "repair")]
+    pub from: Option<PathBuf>,
+    /// Of the directory of a shared volume's server: read the log and the index, and no blocks
+    #[arg(long)]
+    pub skip_blocks: bool,
     /// The flags.
     #[command(flatten)]
     pub past: Past,
+}
+
+impl Verify {
+    /// Refuses what is for the directories of servers.
+    pub fn refuse_for_servers(&self) -> Outcome<()> {
+        if !self.repair && !self.skip_blocks {
+            return Ok(());
+        }
+        let error = "--repair and --skip-blocks are for the directory of a shared volume's server";
+        let hint = "`bulla pull SOURCE REPO --paranoid` mends a replica of a published volume";
+        Err(Failure::new(Kind::Usage, error).with_hint(hint))
+    }
 }
 
 /// `bulla prefetch`.

@@ -20,11 +20,13 @@ use crate::{sharing, units};
 /// Verifies.
 pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
+        args.refuse_for_servers()?;
         return files::verify::run(args, home, config, output);
     }
     if serve::check::is_server(&args.reading.source) {
-        return serve::check::run(&args.reading.source, output);
+        return serve::check::run(args, output);
     }
+    args.refuse_for_servers()?;
     let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
     let (at, reads) = ((args.past.at.as_ref(), &path[..]), Some(Reads::Everything));

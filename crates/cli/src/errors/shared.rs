@@ -7,6 +7,7 @@ use ::share::client::disk::DiskError;
 use ::share::client::{ClientError, Connection, PlaceError, Stopped, Trouble};
 use ::share::home::HomeError;
 use ::share::host::HostError;
+use log::LogError;
 use serve::net::ListenError;
 use serve::shared::TlsError;
 use trust::Reject;
@@ -165,7 +166,23 @@ fn host_kind(error: &HostError) -> Kind {
         HostError::OtherPolicies { .. } => Kind::OwnersFork,
         HostError::OtherStart { .. } => Kind::OtherStart,
         HostError::Restored { .. } => Kind::ServerRestored,
-        HostError::Blocks(_) => Kind::ServerDisk,
+        HostError::Blocks(error) => match error {
+            ::share::blocks::Error::Log(error) => match error {
+                LogError::Integrity { .. }
+                | LogError::Rollback { .. }
+                | LogError::Superblock { .. }
+                | LogError::NotALog
+                | LogError::WrongKey { .. }
+                | LogError::Truncated { .. } => Kind::ServerDamaged,
+                LogError::Unsupported { .. } => Kind::Newer,
+                _ => Kind::ServerDisk,
+            },
+            _ => Kind::ServerDisk,
+        },
+        HostError::Unmended { .. } => Kind::ServerUnmended,
+        HostError::CopyOfOther { .. } => Kind::Usage,
+        HostError::ForkedCopy { .. } => Kind::ForkedCopy,
+        HostError::NewerCopy { .. } => Kind::NewerCopy,
         HostError::Turned(_)
         | HostError::NoMember
         | HostError::Superseded

@@ -60,6 +60,7 @@ mod shared_other_place;
 mod shared_overwrites;
 mod shared_reads;
 mod shared_recovery;
+mod shared_repair;
 mod shared_server;
 mod shared_trees;
 mod shortages;

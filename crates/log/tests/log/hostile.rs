@@ -291,6 +291,47 @@ fn destroyed_frame_is_noticed_by_frames_of_later_openings() {
     assert!(is_destroyed_at(&six.error(), six.starts[5]));
 }
 
+/// Bodies of the records that are left.
+fn left(salvage: &log::Salvage) -> Vec<String> {
+    let entries = salvage.entries(ONE);
+    let text = |entry: &log::Entry| String::from_utf8(entry.body.to_vec()).unwrap();
+    entries.map(text).collect()
+}
+
+#[test]
+fn frames_around_a_destroyed_one_are_left() {
+    let six = Six::new();
+    for number in 0..5 {
+        device(&six.machine).flip(six.frame(number).start * 8 + 99);
+        let salvage = log::salvage(six.machine.device("L"), &key()).unwrap();
+        let others = (0..6).filter(|other| *other != number);
+        let expected: Vec<String> = others
+            .map(|other| format!("record {}", other + 1))
+            .collect();
+        assert_eq!(left(&salvage), expected);
+        let starts = six.starts[number]..six.starts[number + 1];
+        assert_eq!(salvage.holes(), [starts]);
+        assert!(!salvage.lacks_its_end());
+        device(&six.machine).flip(six.frame(number).start * 8 + 99);
+    }
+    // Whether the last one was ever durable, nothing says.
+    device(&six.machine).erase(six.frame(5));
+    let salvage = log::salvage(six.machine.device("L"), &key()).unwrap();
+    assert_eq!((left(&salvage).len(), salvage.holes().len()), (5, 0));
+}
+
+#[test]
+fn log_that_ends_before_the_superblocks_mark_lacks_its_end() {
+    let six = Six::new();
+    drop(open_at(&six.machine).unwrap().finish(&[]).unwrap());
+    let ring = ring_start(&geometry(RING_PAGES));
+    let end = device_bytes(&geometry(RING_PAGES));
+    device(&six.machine).erase(six.frame(5).start..end);
+    assert!(six.frame(5).start > ring);
+    let salvage = log::salvage(six.machine.device("L"), &key()).unwrap();
+    assert!(salvage.lacks_its_end());
+}
+
 /// The first frame that knows of the destroyed one's durability may lie a whole window behind it.
 #[test]
 fn destroyed_frame_is_noticed_across_a_window_of_undurable_frames() {
@@ -306,6 +347,11 @@ fn destroyed_frame_is_noticed_across_a_window_of_undurable_frames() {
     // The frames between were made before the first was durable, so they prove nothing.
     let error = refused(open_at(&machine));
     assert!(is_destroyed_at(&error, first.start), "{error}");
+    // They lead to the one that proves something, so they are left.
+    let salvage = log::salvage(machine.device("L"), &key()).unwrap();
+    let holes = salvage.holes();
+    assert!(left(&salvage).len() > 3 && holes.len() == 1);
+    assert!(holes[0].end.0 - first.start.0 <= 17 * PAGE, "{holes:?}");
     device(&machine).erase(ring_start(&geometry(256)) + last.0..device_bytes(&geometry(256)));
     let end = open_at(&machine).unwrap().end();
     assert_eq!(

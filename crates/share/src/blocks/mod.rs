@@ -20,6 +20,7 @@
 //! | `commit` | batches become durable |
 //! | `calls` | CSTORE, RETRIEVE, DECREF |
 //! | `entries` | how long the log keeps the orderer's entries |
+//! | `peek` | what a temporary log holds, read without changing it |
 //! | `moving` | from the temporary log to the segments |
 //! | [`server`] | the two threads that call these steps |
 //! | [`batch`] | what clients give at once, and what they are told |
@@ -38,6 +39,7 @@ pub mod error;
 mod gather;
 mod index;
 mod moving;
+pub(crate) mod peek;
 mod quota;
 pub mod record;
 pub mod server;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use state::Journal;
 
 use trust::shared::device::DeviceKey;
+use trust::shared::note::SignedNote;
 
 use super::item::{Item, Join};
 use super::leaves::{Leaves, Span};
@@ -68,6 +69,68 @@ fn opened(path: &Path, deadline: Instant) -> Result<(Journal, Read<OpsCodec>), D
     match read.wrong.take() {
         Some(why) => Err(damaged(path, why)),
         None => Ok((journal, read)),
+    }
+}
+
+/// The log that a device remembers, to read leaves of it. No engine can open its files while this lives.
+pub(crate) struct Remembered {
+    leaves: Option<Leaves>,
+    /// The first leaf that is in the journal, and all of them.
+    from: u64,
+    tail: Vec<Leaf<Product>>,
+    notes: Vec<SignedNote>,
+    _journal: Journal,
+}
+
+impl Remembered {
+    /// Reads the memory of one epoch. Waits for a process that has it open, until the deadline.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn open(directory: &Path, deadline: Instant) -> Result<Remembered, DiskError> {
+        let (journal, read) = opened(&directory.join(JOURNAL), deadline)?;
+        let mut remembered = Remembered {
+            leaves: None,
+            from: 0,
+            tail: Vec::new(),
+            notes: Vec::new(),
+            _journal: journal,
+        };
+        if let Some(base) = read.base {
+            let (known, all) = (Span::begin(base.first), (base.leaves, base.bytes));
+            let leaves = Leaves::open(&directory.join(LEAVES), known, all, |_: Leaf<Product>| ());
+            remembered.leaves = Some(leaves?);
+            remembered.from = base.leaves;
+            remembered.notes.extend(base.note);
+        }
+        for item in read.items {
+            if let Item::Floor { from, leaves, note } = item {
+                if remembered.tail.is_empty() && remembered.leaves.is_none() {
+                    remembered.from = from;
+                }
+                remembered.tail.extend(leaves);
+                remembered.notes.push(note);
+            }
+        }
+        Ok(remembered)
+    }
+
+    /// Number of leaves of the log.
+    pub fn end(&self) -> u64 {
+        self.from.saturating_add(self.tail.len() as u64)
+    }
+
+    /// A leaf, if the device has it. An entry may lack its body.
+    pub fn leaf(&self, at: u64) -> Option<Leaf<Product>> {
+        match at.checked_sub(self.from) {
+            Some(behind) => self.tail.get(usize::try_from(behind).ok()?).cloned(),
+            None => self.leaves.as_ref()?.get(at).ok()?,
+        }
+    }
+
+    /// What the server has signed of this log, as far as the device keeps it.
+    pub fn notes(&self) -> &[SignedNote] {
+        &self.notes
     }
 }
 

@@ -44,6 +44,7 @@ use crate::ledger::Ledger;
 use crate::scheme::Leaf;
 use crate::signed::{Codec, Signed};
 use crate::volume::Volume;
+pub(crate) use closed::Remembered;
 pub use closed::{Closed, own_entries};
 use item::{Base, Item, Join};
 pub(crate) use item::{decode_leaf, encode_leaf};

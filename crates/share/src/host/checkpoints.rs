@@ -13,6 +13,7 @@ use trust::roles::MAX_ROLE_KEYS;
 use trust::shared::checkpoint::Checkpoint;
 use trust::shared::genesis::Policies;
 use trust::signatures::Signatures;
+use trust::volume_id::VolumeId;
 
 use super::directory::CHECKPOINTS;
 use super::session::Session;
@@ -27,7 +28,19 @@ const FORM: Form = Form {
 };
 /// One of each checkpointer, and the newest that is whole.
 const MAX_KEPT: usize = MAX_ROLE_KEYS + 1;
-const MAX_BYTES: usize = (MAX_KEPT + 1) * (MAX_POSTED_BYTES + 8);
+pub(super) const MAX_BYTES: usize = (MAX_KEPT + 1) * (MAX_POSTED_BYTES + 8);
+
+/// The checkpoints of a file. None of them is verified.
+pub(super) fn decode(bytes: &[u8], volume: VolumeId, epoch: u64) -> Result<Vec<Bytes>, Reject> {
+    let mut d = FORM.open(bytes, volume, epoch)?;
+    let count = d.bounded(MAX_KEPT as u64, "too many")?;
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(Bytes::copy_from_slice(d.bytes(MAX_POSTED_BYTES)?));
+    }
+    d.finish()?;
+    Ok(all)
+}
 
 /// What is kept.
 #[derive(Debug)]
@@ -54,7 +67,10 @@ impl Board {
         };
         let read = match read_file(disk, CHECKPOINTS, MAX_BYTES) {
             Ok(None) => return board,
-            Ok(Some(bytes)) => board.decode(&bytes).map_err(|why| why.to_string()),
+            Ok(Some(bytes)) => {
+                let volume = board.policies.chain().volume();
+                decode(&bytes, volume, board.epoch()).map_err(|why| why.to_string())
+            }
             Err(error) => Err(error.to_string()),
         };
         match read {
@@ -63,18 +79,6 @@ impl Board {
             Err(error) => tracing::warn!(%error, "the checkpoints are not used"),
         }
         board
-    }
-
-    fn decode(&self, bytes: &[u8]) -> Result<Vec<Bytes>, Reject> {
-        let (volume, epoch) = (self.policies.chain().volume(), self.epoch());
-        let mut d = FORM.open(bytes, volume, epoch)?;
-        let count = d.bounded(MAX_KEPT as u64, "too many")?;
-        let mut all = Vec::new();
-        for _ in 0..count {
-            all.push(Bytes::copy_from_slice(d.bytes(MAX_POSTED_BYTES)?));
-        }
-        d.finish()?;
-        Ok(all)
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -23,7 +23,7 @@ const FORM: Form = Form {
 /// Longest Attest, bytes.
 const MAX_ATTEST_BYTES: usize = 256;
 /// The longest file. A longer one is not written.
-const MAX_BYTES: usize = 16 << 20;
+pub(super) const MAX_BYTES: usize = 16 << 20;
 
 pub(super) fn encode(volume: VolumeId, epoch: u64, attests: &[SignedAttest]) -> Vec<u8> {
     let mut out = FORM.begin(volume, epoch);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use log::{Device as LogDevice, FileDevice, Key};
 use store::disk::{Disk, Local, Lock, io_error, read_file, replace_file};
 use store::{Repository, StoreError, format, names};
+use trust::Reject;
 use trust::key::PublicKey;
 use trust::shared::genesis::Policies;
 use trust::shared::note::SignedNote;
@@ -47,7 +48,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Most policies of a volume that a server serves.
 const MAX_POLICIES: u64 = 1 << 12;
 /// Signatures of policies that are kept while a chain is verified.
-const SIGNATURES: usize = 64;
+pub const SIGNATURES: usize = 64;
 
 /// What a server needs of its directory.
 pub(crate) struct Place {
@@ -129,7 +130,16 @@ impl Place {
         let disk = Local::new(dir);
         let lock = take_lock(&disk)?;
         let ring = open_ring(&dir.join(RING)).map_err(|e| io_error(&disk, RING, e))?;
-        let repository = Repository::open(dir.join(BLOCKS))?;
+        let (policies, _) = read_policies(&disk)?;
+        let blocks: Arc<dyn Disk> = Arc::new(Local::new(dir.join(BLOCKS)));
+        if Repository::restore_index_on(&blocks, &policies.chain().hasher())? {
+            let place = blocks.place();
+            tracing::warn!(
+                place,
+                "the index of the blocks was damaged, and is made anew"
+            );
+        }
+        let repository = Repository::open_on(blocks)?;
         Place::of(Arc::new(disk), Arc::new(ring), repository, Some(lock))
     }
 
@@ -152,29 +162,9 @@ impl Place {
         Ok(place)
     }
 
-    /// The verified policies, and their bytes.
+    /// See [`read_policies`].
     pub fn policies(&self) -> Result<(Policies, Vec<Signed>), HostError> {
-        let mut signatures = Signatures::new(SIGNATURES);
-        let mut all = Vec::new();
-        let mut verified: Option<Policies> = None;
-        for number in 0..MAX_POLICIES {
-            let name = names::policy(number);
-            let Some(bytes) = read_file(&*self.root, &name, MAX_SIGNED_BYTES)? else {
-                break;
-            };
-            let signed = Signed::from_bytes_of(Job::Shared, &bytes).map_err(HostError::Policy)?;
-            verified = Some(match verified {
-                None => begin(&signed, &mut signatures)?,
-                Some(mut chain) => {
-                    let extended = chain.extend(&signed, &mut signatures);
-                    extended.map_err(HostError::Policy)?;
-                    chain
-                }
-            });
-            all.push(signed);
-        }
-        let missing = || store::disk::damaged(&*self.root, &names::policy(0), "is missing");
-        Ok((verified.ok_or_else(missing)?, all))
+        read_policies(&*self.root)
     }
 
     /// Refuses a directory that was found to be restored from a copy.
@@ -203,6 +193,52 @@ impl Place {
     }
 }
 
+/// The verified policies, and their bytes.
+pub fn read_policies(disk: &dyn Disk) -> Result<(Policies, Vec<Signed>), HostError> {
+    let mut signatures = Signatures::new(SIGNATURES);
+    let mut all = Vec::new();
+    let mut verified: Option<Policies> = None;
+    for number in 0..MAX_POLICIES {
+        let name = names::policy(number);
+        let Some(bytes) = read_file(disk, &name, MAX_SIGNED_BYTES)? else {
+            break;
+        };
+        let refused = |why| refused_policy(disk, &name, why);
+        let signed = Signed::from_bytes_of(Job::Shared, &bytes).map_err(refused)?;
+        verified = Some(match verified {
+            None => begin(&signed, &mut signatures).map_err(refused)?,
+            Some(mut chain) => {
+                chain.extend(&signed, &mut signatures).map_err(refused)?;
+                chain
+            }
+        });
+        all.push(signed);
+    }
+    let next = names::policy(all.len() as u64);
+    let is_missing = all.is_empty() || policy_numbers(disk)?.any(|it| it >= all.len() as u64);
+    match verified.filter(|_| !is_missing) {
+        Some(verified) => Ok((verified, all)),
+        // Without the newest ones, the server would go on with an epoch that is over.
+        None => Err(store::disk::damaged(disk, &next, "is missing").into()),
+    }
+}
+
+/// The numbers of the policies that a directory has, in any order.
+pub fn policy_numbers(disk: &dyn Disk) -> Result<impl Iterator<Item = u64> + use<>, HostError> {
+    let listed = disk.list(names::POLICY_DIR);
+    let listed = listed.map_err(|e| io_error(disk, names::POLICY_DIR, e))?;
+    let number = |name: String| name.parse().ok().filter(|it: &u64| it.to_string() == name);
+    Ok(listed.into_iter().filter_map(number))
+}
+
+/// A policy of the directory was verified before it was written. So one that is refused is damaged, or of a later bulla.
+fn refused_policy(disk: &dyn Disk, name: &str, why: Reject) -> HostError {
+    match why {
+        Reject::Unsupported { .. } => HostError::Policy(why),
+        why => store::disk::damaged(disk, name, &why.to_string()).into(),
+    }
+}
+
 fn restored() -> HostError {
     let why = format!("the note that shows it is in the file `{RESTORED}` of the repository");
     HostError::Restored { why: why.into() }
@@ -213,16 +249,23 @@ pub fn ring_key(volume: VolumeId) -> Key {
     Key::new(blake3::derive_key(KEY_CONTEXT, volume.as_bytes()))
 }
 
+/// The temporary log's name for the volume.
+pub fn log_id(volume: VolumeId) -> log::VolumeId {
+    let (short, _) = volume.as_bytes().split_at(16);
+    log::VolumeId(short.try_into().unwrap_or_default())
+}
+
 /// The volume that a genesis policy founds, with this orderer.
 pub fn founded(genesis: &Signed, orderer: &PublicKey) -> Result<VolumeId, HostError> {
-    let policies = begin(genesis, &mut Signatures::new(SIGNATURES))?;
+    let policies = begin(genesis, &mut Signatures::new(SIGNATURES));
+    let policies = policies.map_err(HostError::Policy)?;
     is_orderer(&policies, orderer)?;
     Ok(policies.chain().volume())
 }
 
-fn begin(genesis: &Signed, signatures: &mut Signatures) -> Result<Policies, HostError> {
+fn begin(genesis: &Signed, signatures: &mut Signatures) -> Result<Policies, Reject> {
     let volume = VolumeId::from_bytes(genesis.statement().hash());
-    Policies::begin(volume, genesis, signatures).map_err(HostError::Policy)
+    Policies::begin(volume, genesis, signatures)
 }
 
 /// Whether the key is the newest orderer's.
@@ -254,9 +297,7 @@ pub fn found(
         replace_file(disk, name, &temporary, dir, bytes)
     };
     write(&policy, names::POLICY_DIR, &genesis.to_bytes())?;
-    let (short, _) = volume.as_bytes().split_at(16);
-    let id = log::VolumeId(short.try_into().unwrap_or_default());
-    Storage::format(ring, &ring_key(volume), id, ring_bytes)?;
+    Storage::format(ring, &ring_key(volume), log_id(volume), ring_bytes)?;
     disk.sync_dir("").map_err(|e| io_error(disk, "", e))?;
     write(names::FORMAT_FILE, "", format::SHARED_TEXT.as_bytes())?;
     Ok(())
@@ -283,7 +324,7 @@ fn is_unfinished(name: &str) -> bool {
 
 /// Locks the directory. When a server is killed while it starts a process, that process has the lock until it runs its
 /// program, so somebody who starts the server again must not fail at once.
-fn take_lock(disk: &dyn Disk) -> Result<Lock, HostError> {
+pub fn take_lock(disk: &dyn Disk) -> Result<Lock, HostError> {
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
         let lock = disk.lock(names::LOCK_FILE);
@@ -299,7 +340,7 @@ fn take_lock(disk: &dyn Disk) -> Result<Lock, HostError> {
 }
 
 /// Opens the temporary log, which has a lock too: such a process may give it up a moment later than the directory's.
-fn open_ring(path: &Path) -> io::Result<FileDevice> {
+pub fn open_ring(path: &Path) -> io::Result<FileDevice> {
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
         match FileDevice::open(path) {

@@ -88,6 +88,34 @@ pub enum HostError {
         /// What shows it.
         why: Arc<str>,
     },
+    /// Damage that cannot be mended. Nothing was changed.
+    #[error("the directory cannot be mended: {why}")]
+    Unmended {
+        /// What is missing, and what follows.
+        why: String,
+    },
+    /// A copy of a server's directory is of another volume.
+    #[error("{} is of another volume", path.display())]
+    CopyOfOther {
+        /// The copy.
+        path: PathBuf,
+    },
+    /// A copy of a server's directory has another log or other policies: one of the two is a fork.
+    #[error("{} has another log: {why}", path.display())]
+    ForkedCopy {
+        /// The copy.
+        path: PathBuf,
+        /// Where they differ.
+        why: String,
+    },
+    /// A copy of a server's directory is newer than the directory itself.
+    #[error("{} is newer: {why}", path.display())]
+    NewerCopy {
+        /// The copy.
+        path: PathBuf,
+        /// What it has.
+        why: String,
+    },
     /// The server stops.
     #[error("the server is stopping")]
     Stopped,

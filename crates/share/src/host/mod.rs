@@ -34,6 +34,8 @@
 //! | `confirmed` | the newest Attest of each device, and the file that keeps them |
 //! | `examine` | [`Examined`]: a check of the whole directory |
 //! | `outside` | [`Outside`]: the blocks in the directory, for another program |
+//! | `repair` | [`Repaired`]: what is damaged is made again |
+//! | `parts`, `small` | the parts of a directory, and its small files, for these two |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
 mod accused;
@@ -53,9 +55,12 @@ pub mod mailbox;
 mod moving;
 mod options;
 mod outside;
+pub(crate) mod parts;
 pub mod rate;
 pub mod record;
+mod repair;
 mod session;
+mod small;
 mod start;
 mod tail;
 #[cfg(test)]
@@ -90,10 +95,11 @@ use crate::roster::{Product, Roster};
 pub use counts::Counts;
 pub use draft::{Delivery, Draft};
 pub use error::HostError;
-pub use examine::{Examined, Fault};
+pub use examine::{Examined, Fault, Watch};
 pub use options::HostOptions;
 pub use outside::Outside;
 pub use record::StoredLeaf;
+pub use repair::Repaired;
 pub use session::{Session, Wake};
 
 /// See the head of this file. Dropping it ends its threads; sessions that are left get [`HostError::Stopped`].
@@ -173,13 +179,38 @@ impl Host {
         epochs::renew(&Place::open(dir)?, policies, orderer)
     }
 
-    /// Checks the directory of a server: all leaves, their tree and signatures, and all that a start reads. No server may
-    /// run there. Blocks are not read.
+    /// Whether a directory has the parts of a server's directory, whatever its format file says.
+    pub fn looks_like(dir: &Path) -> bool {
+        parts::has_parts(dir)
+    }
+
+    /// Checks the directory of a server: all leaves, their tree and signatures, all that a start reads, and, if it is to
+    /// read them, all blocks. No server may run there. `watch` is shown how far it is. Nothing changes.
     ///
     /// # Errors
-    /// [`HostError::NotShared`]; [`HostError::Policy`] and [`HostError::Disk`] where nothing can be read.
-    pub fn examine(dir: &Path) -> Result<Examined, HostError> {
-        examine::examine(dir)
+    /// [`HostError::Policy`] and [`HostError::Disk`] where nothing can be read. What is damaged is no error.
+    pub fn examine(
+        dir: &Path,
+        reads_blocks: bool,
+        watch: &mut Watch<'_>,
+    ) -> Result<Examined, HostError> {
+        examine::examine(dir, reads_blocks, watch)
+    }
+
+    /// Mends the directory of a server, in which no server may run. `from`: a copy of it, of any age, in which no server
+    /// runs, or the directory of a device of the volume, which no engine uses.
+    /// Damaged files are kept. A repair that is killed may be begun again.
+    ///
+    /// # Errors
+    /// [`HostError::Unmended`], [`HostError::CopyOfOther`], [`HostError::ForkedCopy`], [`HostError::NewerCopy`]: nothing has
+    /// changed. [`HostError::Policy`], [`HostError::Disk`], [`HostError::Blocks`].
+    pub fn repair(
+        dir: &Path,
+        from: Option<&Path>,
+        reads_blocks: bool,
+        watch: &mut Watch<'_>,
+    ) -> Result<Repaired, HostError> {
+        repair::repair(dir, from, reads_blocks, watch)
     }
 
     /// The volume.

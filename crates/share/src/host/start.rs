@@ -8,6 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use log::Lsn;
 use store::disk::damaged;
+use store::names;
 use trust::Reject;
 use trust::history::Frontier;
 use trust::key::SecretKey;
@@ -128,7 +129,13 @@ pub(super) fn read_log(
     let (leaves, heads) = Leaves::open(Arc::clone(&place.disk))?;
     let mut released = Released::decode(&storage.entries_cookie());
     let mut found = found;
-    if released.map_or(0, |released| released.epoch) != epoch.number {
+    let of = released.map_or(0, |released| released.epoch);
+    if of > epoch.number {
+        // To go on with an epoch that is over would give up all leaves of the new one.
+        let why = format!("one is missing: the temporary log is of epoch {of}");
+        return Err(damaged(&*place.root, names::POLICY_DIR, &why).into());
+    }
+    if of != epoch.number {
         let begun = Released {
             size: epoch.start.size,
             root: epoch.start.root,

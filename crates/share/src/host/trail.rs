@@ -26,7 +26,7 @@ const FORM: Form = Form {
     magic: *b"bullasn\n",
 };
 /// The longest file. A longer one is not written, and a restart reads more leaves.
-const MAX_BYTES: usize = 64 << 20;
+pub(super) const MAX_BYTES: usize = 64 << 20;
 
 /// See the head of this file.
 #[derive(Clone)]

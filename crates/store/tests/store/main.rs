@@ -8,6 +8,7 @@ mod crash;
 mod golden;
 mod hostile;
 mod log;
+mod mend;
 mod model;
 mod planted;
 mod repository;

@@ -53,6 +53,15 @@ fn pages(range: &Range<u64>) -> u64 {
     range.end / PAGE - range.start / PAGE
 }
 
+/// Bytes of the head of a file of these leaves. None: they are too many for a file.
+fn head_bytes(range: &Range<u64>) -> Option<usize> {
+    if range.end - range.start > u64::from(MAX_LEAVES) {
+        return None;
+    }
+    let hashes = u64::from(range.start.count_ones()) + pages(range);
+    Some(FIXED_BYTES + varint_len(range.start) + 32 * hashes as usize + CHECKSUM_BYTES)
+}
+
 impl Row {
     /// Name of the file.
     pub fn name(&self) -> String {
@@ -72,6 +81,18 @@ impl Row {
         };
         let range = number(start)?..number(end)?;
         (!range.is_empty()).then_some(range)
+    }
+
+    /// Where things are in a file of these leaves and this length, if its head cannot be read. None: it is too short.
+    pub fn guess(range: Range<u64>, len_bytes: u64) -> Option<Row> {
+        let data_at = head_bytes(&range)? as u64;
+        let offsets = OFFSET_BYTES.checked_mul(range.end - range.start)?;
+        let data_bytes = len_bytes.checked_sub(data_at)?.checked_sub(offsets)?;
+        (data_bytes <= MAX_DATA_BYTES).then_some(Row {
+            range,
+            data_at,
+            data_bytes,
+        })
     }
 
     /// Number of its leaves.
@@ -159,12 +180,8 @@ impl Head {
             data_bytes: 0,
         }
         .name();
-        let pages = pages(&range);
-        if range.end - range.start > u64::from(MAX_LEAVES) {
-            return Err(damaged(disk, &name, "its name says too many leaves"));
-        }
-        let hashes = u64::from(range.start.count_ones()) + pages;
-        let bytes = FIXED_BYTES + varint_len(range.start) + 32 * hashes as usize + CHECKSUM_BYTES;
+        let bytes = head_bytes(&range)
+            .ok_or_else(|| damaged(disk, &name, "its name says too many leaves"))?;
         let head = read_exact(disk, file, &name, 0, bytes as u64)?;
         let head = Head::decode(&head, &range);
         let head = head.map_err(|why| damaged(disk, &name, &why.to_string()))?;
@@ -314,6 +331,105 @@ impl Content {
             bytes.extend_from_slice(&offset.to_le_bytes());
         }
         (row, bytes)
+    }
+}
+
+/// A leaf of a file that may be damaged.
+pub enum Salvaged {
+    /// As it was written: its check is right.
+    Right(StoredLeaf),
+    /// What its bytes say, and the check beside them, which is another one.
+    Unchecked(StoredLeaf, [u8; CHECK_BYTES]),
+    /// Its bytes are no leaf. The check that lies where its own should, if that is known.
+    Lost(Option<[u8; CHECK_BYTES]>),
+}
+
+impl Salvaged {
+    /// Whether a leaf is the one that was written here, by the check beside it.
+    pub fn is(&self, at: u64, leaf: &StoredLeaf) -> bool {
+        let (Salvaged::Unchecked(_, wanted) | Salvaged::Lost(Some(wanted))) = self else {
+            return false;
+        };
+        let mut bytes = Encoder::new();
+        leaf.encode(&mut bytes);
+        check(at, &bytes.finish()) == *wanted
+    }
+}
+
+/// What is left of each leaf of a file, by its offsets and by the leaves before it. The whole file is in memory meanwhile.
+pub fn salvage(disk: &dyn Disk, range: &Range<u64>) -> Result<Vec<Salvaged>, StoreError> {
+    let lost = || {
+        (range.start..range.end)
+            .map(|_| Salvaged::Lost(None))
+            .collect()
+    };
+    let name = Row {
+        range: range.clone(),
+        data_at: 0,
+        data_bytes: 0,
+    }
+    .name();
+    let file = match disk.open(&name) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(lost()),
+        other => other.map_err(|e| io_error(disk, &name, e))?,
+    };
+    let len = file.len_bytes().map_err(|e| io_error(disk, &name, e))?;
+    let Some(row) = Row::guess(range.clone(), len) else {
+        return Ok(lost());
+    };
+    let data: Bytes = read_exact(disk, &*file, &name, row.data_at, row.data_bytes)?.into();
+    let offsets = row.offsets(disk, &*file, range)?;
+    let mut after = Some(0);
+    let mut found = Vec::new();
+    for (at, place) in range.clone().zip(offsets.windows(2)) {
+        let &[from, to] = place else { continue };
+        let (from, to) = (from as usize, to as usize);
+        let written = (from..to).len() > CHECK_BYTES && to <= data.len();
+        let by_offsets = written.then(|| data.slice(from..to));
+        let by_previous = after.and_then(|from| record_at(&data, from));
+        let mut right = by_offsets.iter().chain(&by_previous);
+        let right = right.find_map(|record| Some((read_leaf(at, record).ok()?, record.len())));
+        if let Some((leaf, len)) = right {
+            let begins = by_offsets
+                .as_ref()
+                .is_some_and(|it| read_leaf(at, it).is_ok());
+            let begin = match begins {
+                true => from,
+                false => after.unwrap_or(from),
+            };
+            after = begin.checked_add(len);
+            found.push(Salvaged::Right(leaf));
+            continue;
+        }
+        after = written.then_some(to);
+        found.push(match by_offsets.or(by_previous) {
+            Some(record) => unchecked(&record),
+            None => Salvaged::Lost(None),
+        });
+    }
+    Ok(found)
+}
+
+/// The record that begins here, by the lengths in it.
+fn record_at(data: &Bytes, from: usize) -> Option<Bytes> {
+    let rest = data.slice(from.min(data.len())..);
+    let mut d = Decoder::new(&rest, "leaf of the log");
+    StoredLeaf::read(&mut d, &rest).ok()?;
+    d.raw(CHECK_BYTES).ok()?;
+    let len = rest.len() - d.remaining();
+    Some(rest.slice(..len))
+}
+
+fn unchecked(record: &Bytes) -> Salvaged {
+    let Some((leaf, found)) = record.split_last_chunk::<CHECK_BYTES>() else {
+        return Salvaged::Lost(None);
+    };
+    let leaf = record.slice_ref(leaf);
+    let mut d = Decoder::new(&leaf, "leaf of the log");
+    let read = StoredLeaf::read(&mut d, &leaf);
+    match read.and_then(|stored| d.finish().map(|()| stored)) {
+        Ok(stored) => Salvaged::Unchecked(stored, *found),
+        Err(_) => Salvaged::Lost(Some(*found)),
     }
 }
 

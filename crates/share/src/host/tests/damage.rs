@@ -3,7 +3,7 @@
 use store::disk::{Disk, read_whole, replace_file};
 
 use super::super::HostError;
-use super::super::examine::examine_place;
+use super::super::examine::{Examined, examine_parts};
 use super::devices::{Device, nonce};
 use super::world::World;
 use crate::engine::Request;
@@ -29,6 +29,10 @@ fn world() -> (World, String) {
 
 fn replace(world: &World, name: &str, bytes: &[u8]) {
     replace_file(&*world.disk, name, "aside.tmp", "leaves", bytes).unwrap();
+}
+
+fn examine(world: &World) -> Examined {
+    examine_parts(&world.parts(), true, &mut |_| {}).unwrap()
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn file_that_is_cut_or_prolonged_is_refused() {
 #[test]
 fn check_names_the_file_and_the_place_of_each_changed_byte() {
     let (world, name) = world();
-    let whole = examine_place(&world.place().unwrap()).unwrap();
+    let whole = examine(&world);
     assert_eq!((whole.fault_count, whole.files), (0, 1));
     assert_eq!(whole.leaves, 600);
     let bytes = read_whole(&*world.disk, &name, 1 << 20).unwrap();
@@ -103,7 +107,7 @@ fn check_names_the_file_and_the_place_of_each_changed_byte() {
         let mut bad = bytes.clone();
         bad[at] ^= 1 << (at % 8);
         replace(&world, &name, &bad);
-        let found = examine_place(&world.place().unwrap()).unwrap();
+        let found = examine(&world);
         assert!(found.fault_count > 0, "byte {at}");
         let all = found.faults.iter().all(|fault| fault.why.contains(&name));
         assert!(all, "byte {at}: {:?}", found.faults);
@@ -113,8 +117,5 @@ fn check_names_the_file_and_the_place_of_each_changed_byte() {
     // All leaves but the changed one are read.
     assert!(named > 200 && leaves == 599, "{named} and {leaves}");
     replace(&world, &name, &bytes);
-    assert_eq!(
-        examine_place(&world.place().unwrap()).unwrap().fault_count,
-        0
-    );
+    assert_eq!(examine(&world).fault_count, 0);
 }

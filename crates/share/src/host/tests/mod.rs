@@ -7,6 +7,7 @@ mod epochs;
 mod filling;
 mod hostile;
 mod kill;
+mod repair;
 mod serving;
 mod vectors;
 mod world;

@@ -16,6 +16,7 @@ use trust::statement::roles::{Roles, Threshold};
 use trust::volume_id::VolumeId;
 
 use super::super::directory::{self, Place};
+use super::super::parts::Parts;
 use super::super::start::start;
 use super::super::{Blocks, Core, HostError, HostOptions};
 use crate::blocks::Progress;
@@ -113,6 +114,16 @@ impl World {
             repository,
             None,
         )
+    }
+
+    pub fn parts(&self) -> Parts {
+        Parts {
+            root: self.disk.clone(),
+            blocks: self.blocks.clone(),
+            ring: Ok(self.machine.device("log")),
+            ring_path: None,
+            _lock: None,
+        }
     }
 
     pub fn pass(&self, time: Duration) {

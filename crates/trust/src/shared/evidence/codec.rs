@@ -58,6 +58,9 @@ impl Evidence {
         }
         let (format, flags) = (d.u16()?, d.u16()?);
         if (format, flags) != (FORMAT, 0) {
+            if is_of_this_format(bytes) {
+                return Err(d.bad("damaged in the number of its format"));
+            }
             return Err(unsupported(format!("format {format}, flags {flags:#06x}")));
         }
         if !whole {
@@ -79,6 +82,17 @@ impl Evidence {
             offence,
         })
     }
+}
+
+/// Whether the checksum is that of a file of this format. Then other numbers in it are damage, and no later format.
+fn is_of_this_format(bytes: &[u8]) -> bool {
+    let mut same = bytes.to_vec();
+    if let Some(numbers) = same.get_mut(MAGIC.len()..MAGIC.len() + 4) {
+        let mut this = Encoder::new();
+        this.u16(FORMAT).u16(0);
+        numbers.copy_from_slice(&this.finish());
+    }
+    split_checksum(&same).is_some_and(|(_, whole)| whole)
 }
 
 impl Offence {
