@@ -43,8 +43,8 @@ struct Place {
 }
 
 enum Source {
-    Whole(Recovery),
-    Broken(Salvage),
+    Whole(Box<Recovery>),
+    Broken(Box<Salvage>),
 }
 
 impl Peeked {
@@ -54,10 +54,10 @@ impl Peeked {
     /// [`Error::Log`]: nothing of it can be read, or it holds what this build does not know.
     pub fn read(device: &Arc<dyn LogDevice>, key: &Key) -> Result<Peeked, Error> {
         let source = match log::open(Arc::clone(device), key, None, OpenOptions::default()) {
-            Ok(recovery) => (Source::Whole(recovery), None),
+            Ok(recovery) => (Source::Whole(Box::new(recovery)), None),
             Err(error @ (LogError::Integrity { .. } | LogError::Rollback { .. })) => {
                 let salvage = log::salvage(Arc::clone(device), key)?;
-                (Source::Broken(salvage), Some(error))
+                (Source::Broken(Box::new(salvage)), Some(error))
             }
             Err(error) => return Err(error.into()),
         };

@@ -97,14 +97,14 @@ pub(super) fn repair_parts(
     let copied = copied.and_then(|copy| copy.peek(volume).ok());
     let tail = tail::read(&peeked, chosen.policies.newest_epoch())?;
     let newest = chosen.policies.newest_epoch().number;
-    if peeked.broken.is_some() {
-        repair.path()?;
-    }
     let mut plans = Vec::new();
     for epoch in 0..=newest {
         let mut log = repair.log(epoch, &tail, copied.as_ref())?;
         let plan = log.plan()?;
         plans.push((log, plan));
+    }
+    if peeked.broken.is_some() {
+        repair.path()?;
     }
     // From here on the directory changes.
     for (name, bytes) in &chosen.taken {
