@@ -15,6 +15,7 @@
 //! | `enrol` | making log and map of an existing device |
 //! | `scrub` | checking every block, slowly |
 //! | `recovery` | attaching: from two devices and a key to an engine; `replay` is its pure half |
+//! | `reading` | what the data device has, and what the map says, while it is attached |
 //! | `likeness` | whether a data device is the one that a log protects |
 //! | `records`, `volume` | what stands in the log and in its superblock |
 //! | `ranges` | ranges of blocks |
@@ -35,6 +36,7 @@ mod likeness;
 pub mod map;
 pub mod nbd;
 mod ranges;
+mod reading;
 mod records;
 mod recovery;
 mod replay;

@@ -12,7 +12,7 @@ use log::Buffer;
 use crate::core::BLOCK_BYTES;
 use crate::error::AttachError;
 use crate::map::{MapError, Value};
-use crate::recovery::Reading;
+use crate::reading::Reading;
 use crate::replay::Replay;
 
 /// Where file systems keep what says which one it is: ext4 and xfs in block 0, btrfs at 64 KiB and 64 MiB, copies of

@@ -14,6 +14,7 @@ use crate::engine::{CLIENT, Engine, Parts, Watch};
 use crate::error::AttachError;
 use crate::likeness;
 use crate::map::{Map, MapError, Value};
+use crate::reading::Reading;
 use crate::records::{Adoption, Entry, MAX_ADOPTED};
 use crate::replay::{Last, Prior, Replay, choose};
 use crate::volume::Cookie;
@@ -115,7 +116,7 @@ impl Attach {
         }
         let wrong_pages = recovery.wrong_pages().len();
         replay.lose(recovery.wrong_pages(), |block| reading.digest(block));
-        let adoptions = reading.judge(&replay)?;
+        let adoptions = judge(&reading, &replay)?;
         let mut recovered = Recovered {
             epoch: recovery.epoch(),
             judged: adoptions.len(),
@@ -250,47 +251,16 @@ fn records(epoch: u64, adoptions: &[Adoption]) -> Vec<(Client, Record)> {
     records
 }
 
-/// The data device and what the map says of it.
-pub(crate) struct Reading<'a> {
-    data: &'a dyn Device,
-    pub digests: &'a DigestKey,
-    pub map: &'a Map,
-    bytes: u64,
-}
-
-impl Reading<'_> {
-    fn judge(&self, replay: &Replay) -> Result<Vec<Adoption>, AttachError> {
-        let mut adoptions = Vec::new();
-        for (block, digest, prior) in replay.unsettled() {
-            let mapped = match prior {
-                Prior::Map => self.mapped(block)?,
-                _ => Value::Bad,
-            };
-            let choice = choose(digest, prior, mapped, self.digest(block));
-            adoptions.push(Adoption { block, choice });
-        }
-        Ok(adoptions)
+/// Which version the blocks have of which only the data device can tell.
+fn judge(reading: &Reading<'_>, replay: &Replay) -> Result<Vec<Adoption>, AttachError> {
+    let mut adoptions = Vec::new();
+    for (block, digest, prior) in replay.unsettled() {
+        let mapped = match prior {
+            Prior::Map => reading.mapped(block)?,
+            _ => Value::Bad,
+        };
+        let choice = choose(digest, prior, mapped, reading.digest(block));
+        adoptions.push(Adoption { block, choice });
     }
-
-    /// What the map says. A value that is lost with its page is as if nothing fitted.
-    pub fn mapped(&self, block: u64) -> Result<Value, MapError> {
-        match self.map.get(block) {
-            Err(MapError::Page { blocks, .. }) if !self.map.depends_on(&blocks) => Ok(Value::Bad),
-            value => value,
-        }
-    }
-
-    /// The digest of what the data device has; `None` if it cannot be read.
-    pub fn digest(&self, block: u64) -> Option<log::Digest> {
-        self.page(block).map(|page| self.digests.digest(&page))
-    }
-
-    /// What the data device has; `None` if it cannot be read. What is beyond its end is zero.
-    pub fn page(&self, block: u64) -> Option<log::Buffer> {
-        let offset = block * BLOCK_BYTES as u64;
-        let mut page = log::Buffer::zeroed(BLOCK_BYTES);
-        let real = (self.bytes - offset).min(BLOCK_BYTES as u64) as usize;
-        let read = (0..2).any(|_| self.data.read(offset, &mut page[..real]).is_ok());
-        read.then_some(page)
-    }
+    Ok(adoptions)
 }

@@ -346,10 +346,8 @@ async fn attach_after_a_kill(unmounted: bool) {
         mount::unmount(&places.at("served")).unwrap();
     }
     let cleared = loop_device::clear_stale(&places.file()).unwrap();
-    let devices = |loops: &[loop_device::Attached]| {
-        loops.iter().map(|it| it.device.clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(devices(&cleared.detached), [device.attached.device.clone()]);
+    let detached: Vec<_> = cleared.detached.iter().map(|it| &it.device).collect();
+    assert_eq!(detached, [&device.attached.device]);
     assert_eq!(cleared.left, []);
     assert_eq!(loop_device::of(&places.file()).unwrap(), []);
     if !unmounted {
