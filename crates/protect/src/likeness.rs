@@ -20,9 +20,8 @@ use crate::replay::Replay;
 const KEPT: [u64; 4] = [0, 16, 16384, 32768];
 /// Leaves of the map with settled blocks that are compared.
 const LEAVES: u64 = 128;
-/// Settled blocks that are compared, in all and of a leaf.
+/// Settled blocks that are compared.
 const MOST_SETTLED: u64 = 512;
-const MOST_OF_A_LEAF: u64 = 16;
 /// Blocks of a leaf of the map.
 const LEAF: u64 = 256;
 /// From so many blocks on, a comparison tells something.
@@ -85,7 +84,7 @@ pub(crate) fn compare(reading: &Reading<'_>, replay: &Replay) -> Result<Likeness
     Ok(likeness)
 }
 
-/// Settled blocks that are not zero, all over the device.
+/// Settled blocks that are not zero, evenly spread in leaves all over the device.
 fn sample<'a>(
     reading: &'a Reading<'_>,
     replay: &'a Replay,
@@ -93,8 +92,8 @@ fn sample<'a>(
     let blocks = reading.map.blocks();
     let leaves = blocks.div_ceil(LEAF);
     let step = leaves.div_ceil(LEAVES).max(1);
-    // Few leaves, or leaves that are mostly zero, must still tell another device.
-    let each = (MOST_SETTLED / leaves.div_ceil(step).max(1)).min(MOST_OF_A_LEAF) as usize;
+    // Of few leaves, more blocks each.
+    let each = (MOST_SETTLED / leaves.div_ceil(step).max(1)) as usize;
     let leaves = (0..leaves).step_by(step as usize);
     leaves.flat_map(move |leaf| {
         let range = leaf * LEAF..blocks.min((leaf + 1) * LEAF);
@@ -104,7 +103,9 @@ fn sample<'a>(
             Value::Digest(digest) if !replay.concerns(block) => Some((block, digest)),
             _ => None,
         });
-        settled.take(each)
+        let settled: Vec<_> = settled.collect();
+        let step = settled.len().div_ceil(each).max(1);
+        settled.into_iter().step_by(step)
     })
 }
 

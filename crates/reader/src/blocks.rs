@@ -10,6 +10,7 @@
 //! | `decoded` | the decoded blocks of the four kinds of blocks |
 //! | `overlay` | blocks that this machine made and that no store has yet |
 //! | `in_flight` | one fetch for concurrent readers of one block |
+//! | `wrong` | blocks that came wrong, for all who wait |
 //! | `response` | answers of mirrors: verified as they come, evidence of wrong ones kept |
 //! | `disk` | a circuit breaker for the disk cache |
 
@@ -19,11 +20,12 @@ mod in_flight;
 mod overlay;
 mod response;
 mod verified;
+mod wrong;
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use store::blocking::Blocking;
@@ -40,9 +42,7 @@ pub use overlay::{Overlay, OverlayError, Position, Upload};
 use response::Response;
 pub use verified::Counters;
 use verified::{VerifiedCache, describe};
-
-/// Wrong blocks that are remembered.
-const MAX_WRONG: usize = 256;
+use wrong::WrongBlocks;
 
 /// How long a read may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +61,7 @@ pub struct Blocks {
     /// Only for a volume that is written on this machine.
     overlay: Option<Overlay>,
     in_flight: InFlight,
-    /// The errors of blocks that were wrong.
-    wrong: Mutex<HashMap<Handle, ReadError>>,
+    wrong: Arc<WrongBlocks>,
     disk: DiskBreaker,
 }
 
@@ -88,7 +87,7 @@ impl Blocks {
             mirrors,
             overlay: None,
             in_flight: InFlight::default(),
-            wrong: Mutex::default(),
+            wrong: Arc::default(),
             disk: DiskBreaker::default(),
         }
     }
@@ -352,13 +351,18 @@ impl Blocks {
 
     /// Why these blocks cannot be read. That one of them was wrong counts more than that nobody answers now, also if
     /// another fetch, for example one ahead of its reader, met the wrong one.
-    fn gravest<K>(&self, error: ReadError, handles: &[Handle<K>]) -> ReadError {
-        let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+    fn gravest<K: Decode>(&self, error: ReadError, handles: &[Handle<K>]) -> ReadError {
         if !error.is_outage() {
             return error;
         }
-        let mut known = handles.iter().filter_map(|it| wrong.get(&it.any()));
-        known.next().cloned().unwrap_or(error)
+        match self.wrong.among(handles.iter().map(Handle::any)) {
+            None => error,
+            Some((place, why)) => ReadError::Integrity {
+                place,
+                what: describe::<K>(handles),
+                why,
+            },
+        }
     }
 
     /// Moves from `missing` to `have` what the disk cache has, unless the disk is stuck.
@@ -396,29 +400,13 @@ impl Blocks {
         (expect, deadline): (Expect, Instant),
     ) -> Result<HashMap<Handle, K::Decoded>, ReadError> {
         let around = self.cache.around(K::KIND).budget(expect);
-        let response = Response::new(self.cache.clone(), wanted, lens, expect);
+        let wrong = self.wrong.clone();
+        let response = Response::new(self.cache.clone(), wanted, lens, expect, wrong);
         let counters = &self.cache.counters;
         counters.requests.fetch_add(1, Ordering::Relaxed);
         match self.mirrors.fetch(around, response.clone(), deadline).await {
-            Ok(()) => {
-                let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-                if !wrong.is_empty() {
-                    wanted.iter().for_each(|it| drop(wrong.remove(&it.any())));
-                }
-                drop(wrong);
-                response.blocks()
-            }
-            Err(faults) => {
-                let handles = response.wrong_handles();
-                let error = response.error(describe::<K>(wanted), &faults);
-                let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-                if wrong.len() + handles.len() > MAX_WRONG {
-                    wrong.clear();
-                }
-                let of_each = handles.into_iter().take(MAX_WRONG);
-                wrong.extend(of_each.map(|handle| (handle, error.clone())));
-                Err(error)
-            }
+            Ok(()) => response.blocks(),
+            Err(faults) => Err(response.error(describe::<K>(wanted), &faults)),
         }
     }
 }

@@ -12,6 +12,7 @@ use trust::{Handle, Record, Reject};
 
 use super::decoded::Decode;
 use super::verified::VerifiedCache;
+use super::wrong::{Evidence, WrongBlocks};
 use crate::error::ReadError;
 use crate::read_around::{Expect, Usage};
 
@@ -25,6 +26,8 @@ pub(super) struct Response<K: Decode> {
     /// The lengths that are known, bytes.
     lens: HashMap<Handle, u32>,
     expect: Expect,
+    /// Of all fetches.
+    wrong: Arc<WrongBlocks>,
     got: Mutex<Got<K>>,
 }
 
@@ -34,9 +37,7 @@ struct Got<K: Decode> {
     /// A block is the signed one and malformed, so no other mirror has a better one.
     malformed: Option<ReadError>,
     /// The first wrong answer, and the mirror that gave it.
-    wrong: Option<(String, Reject)>,
-    /// The blocks that came wrong.
-    wrong_handles: Vec<Handle>,
+    wrong: Option<Evidence>,
 }
 
 impl<K: Decode> Response<K> {
@@ -45,6 +46,7 @@ impl<K: Decode> Response<K> {
         wanted: &[Handle<K>],
         lens: HashMap<Handle, u32>,
         expect: Expect,
+        wrong: Arc<WrongBlocks>,
     ) -> Arc<Response<K>> {
         let order: Vec<Handle> = wanted.iter().map(Handle::any).collect();
         let missing: HashSet<Handle> = order.iter().copied().collect();
@@ -54,12 +56,12 @@ impl<K: Decode> Response<K> {
             wanted: missing.clone(),
             lens,
             expect,
+            wrong,
             got: Mutex::new(Got {
                 missing,
                 blocks: HashMap::new(),
                 malformed: None,
                 wrong: None,
-                wrong_handles: Vec::new(),
             }),
         })
     }
@@ -78,16 +80,6 @@ impl<K: Decode> Response<K> {
             Some(malformed) => Err(malformed),
             None => Ok(std::mem::take(&mut got.blocks)),
         }
-    }
-
-    /// The blocks that came wrong, and have not come right.
-    pub(super) fn wrong_handles(&self) -> Vec<Handle> {
-        let got = self.got();
-        let wrong = got.wrong_handles.iter();
-        wrong
-            .filter(|it| got.missing.contains(it))
-            .copied()
-            .collect()
     }
 
     /// Why some blocks did not come. Evidence of a wrong answer is reported before an outage.
@@ -152,16 +144,16 @@ impl<K: Decode> ResponseVerifier for Response<K> {
                 Ok(Ok(block)) => {
                     cache.counters.fetched.fetch_add(1, Ordering::Relaxed);
                     cache.keep_on_disk(replica, *handle, frame);
+                    self.wrong.came_right(handle);
                     let mut got = self.got();
                     got.missing.remove(handle);
                     got.blocks.extend(block.map(|block| (*handle, block)));
                 }
                 Ok(Err(why)) => {
                     cache.counters.wrong.fetch_add(1, Ordering::Relaxed);
-                    let mut got = self.got();
                     let evidence = (replica.place().to_owned(), why.clone());
-                    got.wrong.get_or_insert(evidence);
-                    got.wrong_handles.push(*handle);
+                    self.wrong.came_wrong(*handle, evidence.clone());
+                    self.got().wrong.get_or_insert(evidence);
                     wrong.push((*handle, why));
                 }
                 Err(malformed) => {

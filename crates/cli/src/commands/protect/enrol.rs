@@ -294,12 +294,16 @@ fn old_anchor(path: &Path) -> Outcome<Option<VolumeId>> {
     }
 }
 
-/// Whether two paths name one file.
+/// Whether two paths name one file, also if it does not exist yet.
 fn same(one: &Path, other: &Path) -> bool {
-    match (fs::canonicalize(one), fs::canonicalize(other)) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => one == other,
-    }
+    let whole = |path: &Path| {
+        fs::canonicalize(path).or_else(|e| {
+            let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+            let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")))?;
+            path.file_name().map(|name| parent.join(name)).ok_or(e)
+        })
+    };
+    matches!((whole(one), whole(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 fn shape(path: &Path, data: &FileDevice) -> Outcome<Shape> {
