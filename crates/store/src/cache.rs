@@ -33,7 +33,7 @@ mod writer;
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -291,18 +291,29 @@ impl DiskCache {
         self.shared.room.wait_until_free(room::LONG_PATIENCE);
     }
 
-    /// Makes what was put so far durable, and waits for that, up to a minute. For a caller to whom the blocks are more than a
+    /// Makes what was put so far durable, and waits for that until `until`. For a caller to whom the blocks are more than a
     /// cache: without this a power cut may lose them. Gives how many segments were synced: those that this process may have
     /// written.
     ///
     /// # Errors
     /// The system's; [`std::io::ErrorKind::TimedOut`] when the disk does not answer.
-    pub fn sync(&self) -> std::io::Result<u64> {
+    pub fn sync(&self, until: Instant) -> std::io::Result<u64> {
         let (answer, synced) = sync_channel(1);
         let ended = || std::io::Error::other("the thread of the cache has ended");
         let queue = self.queue.as_ref().ok_or_else(ended)?;
-        queue.send(Task::Sync(answer)).map_err(|_| ended())?;
-        match synced.recv_timeout(room::LONG_PATIENCE) {
+        let mut task = Task::Sync(answer);
+        loop {
+            match queue.try_send(task) {
+                Ok(()) => break,
+                Err(TrySendError::Disconnected(_)) => return Err(ended()),
+                Err(TrySendError::Full(_)) if Instant::now() >= until => {
+                    return Err(std::io::ErrorKind::TimedOut.into());
+                }
+                Err(TrySendError::Full(back)) => task = back,
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        match synced.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(synced) => synced,
             Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
         }

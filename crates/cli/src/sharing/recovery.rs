@@ -114,6 +114,11 @@ impl Recovered {
         recovered
     }
 
+    /// Whether not everything came back because something failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Logs what came back and what is lost, for a process that stays.
     pub fn log(&self) {
         if let Some(error) = &self.failed {

@@ -280,7 +280,9 @@ fn mute_place_is_told_and_what_the_device_has_comes_back_all_the_same() {
             let _ = stream.write_all(&noise(5, 100_000));
         }
     });
-    follow(&laptop, &location, &["--deadline", "8s"]).ends(30);
+    // Nothing is given up while a place may still have it.
+    let told = follow(&laptop, &location, &["--deadline", "8s", "--give-up"]).ends(30);
+    assert!(told.err.contains("nothing was given up"), "{}", told.err);
     assert_eq!(owed(&laptop).0, 9);
     let other = orderer.home.path("other");
     follow(&laptop, other.to_str().unwrap(), &[]).ends(0);

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use crate::shared_lab;
 use crate::support::{Home, Ran, copy, skipped};
 
-/// The highest exposure of a service by `systemd-analyze security`, in tenths. systemd calls less than 2.0
-/// OK.
-const MOST_EXPOSURE: &str = "--threshold=19";
+/// The highest exposure of a service by `systemd-analyze security`, in tenths: that of a protected device, which the kernel
+/// writes memory back through. The others have less than 2.0.
+const MOST_EXPOSURE: &str = "--threshold=20";
 
 fn contrib() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd")

@@ -152,8 +152,12 @@ impl<K: Decode> ResponseVerifier for Response<K> {
                 Ok(Err(why)) => {
                     cache.counters.wrong.fetch_add(1, Ordering::Relaxed);
                     let evidence = (replica.place().to_owned(), why.clone());
-                    self.wrong.came_wrong(*handle, evidence.clone());
-                    self.got().wrong.get_or_insert(evidence);
+                    let mut got = self.got();
+                    // A late answer says nothing of a block that has come right.
+                    if got.missing.contains(handle) {
+                        self.wrong.came_wrong(*handle, evidence.clone());
+                    }
+                    got.wrong.get_or_insert(evidence);
                     wrong.push((*handle, why));
                 }
                 Err(malformed) => {

@@ -449,8 +449,7 @@ impl Client {
         let handing_over = self.0.hosting.leave(deadline.min(hand_over));
         let syncing = async {
             if let Some(own) = &self.0.own {
-                // If the disk does not answer, the process ends all the same.
-                let _ = timeout_at(deadline.into(), own.sync()).await;
+                own.sync(deadline).await;
             }
         };
         tokio::join!(handing_over, syncing);

@@ -11,6 +11,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use store::BlockStore;
 use store::cache::{CacheLimits, CacheStore, DiskCache, Held};
@@ -115,13 +116,13 @@ impl Own {
         }
     }
 
-    /// Makes what was kept durable. A power cut does not lose it afterwards.
-    pub(super) async fn sync(self: &Arc<Self>) {
+    /// Makes what was kept durable, until `deadline`. A power cut does not lose it afterwards.
+    pub(super) async fn sync(self: &Arc<Self>, deadline: Instant) {
         if !self.unsynced.swap(false, Ordering::Relaxed) {
             return;
         }
         let own = Arc::clone(self);
-        let syncing = move || own.open(false).map_or(Ok(0), |cache| cache.sync());
+        let syncing = move || own.open(false).map_or(Ok(0), |cache| cache.sync(deadline));
         match spawn_blocking(syncing)
             .await
             .unwrap_or_else(|e| Err(e.into()))

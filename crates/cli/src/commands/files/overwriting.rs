@@ -248,6 +248,9 @@ impl Overwritten {
             (1, _) => format!(
                 "one file was changed after entry {entry}, and left as it is; the others were put: {first}"
             ),
+            (_, 0) => format!(
+                "{count} files were changed after entry {entry}, and left as they are. The first: {first}"
+            ),
             _ => format!(
                 "{count} files were changed after entry {entry}, and left as they are; the others were put. The first: \
                  {first}"

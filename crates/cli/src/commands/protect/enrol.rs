@@ -92,11 +92,6 @@ pub fn run(args: &ProtectEnrol, global: &Global, output: &mut Output) -> Outcome
         let refused = format!("{shown} {what}, and it would be overwritten");
         questions::confirm(global, &question, &refused)?;
     }
-    // It belongs to the log that is overwritten now. An enrolment that is interrupted goes on without it.
-    if let (Some(_), Some(anchor)) = (old_anchor, &args.anchor) {
-        let removed = fs::remove_file(anchor);
-        removed.map_err(|e| Failure::io(format!("cannot remove {}", anchor.display()), &e))?;
-    }
     let keys = match &unfinished {
         Some(unfinished) => old_keys(args, global, unfinished, output)?,
         None => new_keys(args, global, output)?,
@@ -109,6 +104,11 @@ pub fn run(args: &ProtectEnrol, global: &Global, output: &mut Output) -> Outcome
         log_bytes: layout.device_bytes(),
         overwrite: unfinished.is_none(),
     };
+    // It belongs to the log that is overwritten now. An enrolment that is interrupted goes on without it.
+    if let (Some(_), Some(anchor)) = (old_anchor, &args.anchor) {
+        let removed = fs::remove_file(anchor);
+        removed.map_err(|e| Failure::io(format!("cannot remove {}", anchor.display()), &e))?;
+    }
     work.run(&keys, output)?;
     record.insert("volume".to_owned(), keys.volume.to_string().into());
     let anchor = args.anchor.as_ref().map(|path| path.display().to_string());

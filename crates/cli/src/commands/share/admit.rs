@@ -232,7 +232,7 @@ fn admit(
             .key()
             .map_err(|why| Failure::of(Kind::ForgedAdmission, "the device has no key", &why))?;
         if let Some(member) = members.with_key(&device) {
-            return Ok(member);
+            return Ok((member, None));
         }
         let member = Member {
             device: members.next_device()?,
@@ -248,16 +248,26 @@ fn admit(
         };
         let about = || format!("device {device}");
         shared.decide(decision, &about).await?;
-        if let Some(label) = label {
-            let name = Decision::NameDevice {
-                device: member.device,
-                label: label.clone(),
-            };
-            shared.decide(name, &about).await?;
-        }
-        Ok(member)
+        let Some(label) = label else {
+            return Ok((member, None));
+        };
+        let name = Decision::NameDevice {
+            device: member.device,
+            label: label.clone(),
+        };
+        let unnamed = shared.decide(name, &about).await.err();
+        Ok((member, unnamed))
     });
-    shared.close(admitted, output)
+    let (mut member, unnamed) = shared.close(admitted, output)?;
+    if let Some(why) = unnamed {
+        // It is a member all the same.
+        member.label = None;
+        output.warn(&format!(
+            "device {} is admitted, and has no name: {}; `bulla share device name` gives it one",
+            member.device.0, why.error
+        ));
+    }
+    Ok(member)
 }
 
 fn tell(member: &Member, output: &mut Output) -> Outcome<Done> {

@@ -45,6 +45,7 @@ pub fn run(args: &ShareFollow, config: &Config, output: &mut Output) -> Outcome<
     let shared = Shared::start_with(config, home, args.waiting.deadline, other.as_ref())?;
     let epoch = shared.client().policies().newest_epoch().number;
     let recovered = shared.recovered().fields();
+    let server_failed = shared.recovered().has_failed();
     let home = shared.home().clone();
     let engine = shared.client().view().process;
     let size = shared.run(async {
@@ -56,8 +57,13 @@ pub fn run(args: &ShareFollow, config: &Config, output: &mut Output) -> Outcome<
         Ok(shared.client().status(shared.until()).await?.log.size)
     });
     let size = shared.close(size, output)?;
-    if args.give_up {
-        home.give_up()?;
+    let has_failed = other.as_ref().is_some_and(|it| it.lent().failed.is_some());
+    match args.give_up {
+        true if has_failed || server_failed => output.warn(
+            "nothing was given up, because not everybody who may have content has answered; run the command again",
+        ),
+        true => home.give_up()?,
+        false => {}
     }
     if !output.json() {
         output.line(&match followed {
