@@ -39,6 +39,7 @@ use self::leaves::{Log, Plan};
 use self::source::Source;
 use super::directory::{CONFIRMED, EVIDENCE, SNAPSHOT};
 use super::examine::{Examined, Watch, examine_parts};
+use super::moving::Released;
 use super::parts::Parts;
 use super::record::{StoredLeaf, read_record};
 use super::{HostError, confirmed, small};
@@ -236,9 +237,12 @@ impl<'a> Repair<'a> {
                 true => number - 1,
                 false => epoch.number,
             };
-            let places = [Some(self.parts), self.copy.and_then(Copied::parts)];
-            for place in places.into_iter().flatten() {
-                let source = Source::open(place.disk(other), HashMap::new())?;
+            let own = Source::open(self.parts.disk(other), HashMap::new())?;
+            sources.push((own, epoch.start.size));
+            if let Some(copy) = self.copy.and_then(Copied::parts) {
+                let tail = copied.filter(|peeked| epoch_of(peeked) == other);
+                let tail = tail.map(tail_of).unwrap_or_default();
+                let source = Source::open(copy.disk(other), tail)?;
                 sources.push((source, epoch.start.size));
             }
         }
@@ -269,18 +273,18 @@ impl<'a> Repair<'a> {
         let copy = match self.copy {
             None => None,
             Some(copy) => {
-                let tail = copied
-                    .filter(|_| is_newest)
-                    .map(tail_of)
-                    .unwrap_or_default();
+                let tail = copied.filter(|peeked| epoch_of(peeked) == number);
+                let tail = tail.map(tail_of).unwrap_or_default();
                 let log = copy.log(number, tail)?;
                 log.map(|log| (copy.path.as_path(), log))
             }
         };
-        for (size, root) in copy
+        let next = self.policies.epoch(number.saturating_add(1));
+        let common = next.map(|next| next.start.size);
+        let notes = copy
             .iter()
-            .flat_map(|(_, log)| noted(log, self.policies, number))
-        {
+            .flat_map(|(_, log)| noted(log, self.policies, number));
+        for (size, root) in notes.filter(|(size, _)| common.is_none_or(|common| *size <= common)) {
             know(size, root, "a note of this server that the device has");
         }
         let (leaves, tail_end) = match is_newest {
@@ -292,6 +296,7 @@ impl<'a> Repair<'a> {
             disk,
             sources,
             copy,
+            common,
             least,
             tail: leaves,
             tail_end,
@@ -424,6 +429,11 @@ impl<'a> Repair<'a> {
         trust::shared::evidence::verify(&bytes).ok()?;
         Some(bytes)
     }
+}
+
+/// The epoch whose leaves a temporary log has.
+fn epoch_of(peeked: &Peeked) -> u64 {
+    Released::decode(&peeked.cookie).map_or(0, |released| released.epoch)
 }
 
 /// The leaves of a temporary log.
