@@ -488,6 +488,26 @@ fn temporary_log_that_may_have_lost_entries_is_not_mended() {
 }
 
 #[test]
+fn second_repair_keeps_the_damaged_file_of_the_first() {
+    let (world, _) = world();
+    let name = one(&world, "leaves/");
+    let len = files(&world.disk)[&name].len();
+    let mut bad = copy_of(&world);
+    let mut kept = Vec::new();
+    for part in 1..4 {
+        bad = damaged(&bad, false, &name, len * part / 5);
+        let bytes = files(&bad.disk).remove(&name).unwrap();
+        repair(&bad, Some(backup(&world))).unwrap();
+        kept.push(bytes);
+    }
+    let all = files(&bad.disk);
+    let names = ["", ".2", ".3"].map(|number| format!("{name}{number}.damaged"));
+    for (name, bytes) in names.iter().zip(&kept) {
+        assert!(all[name] == *bytes, "{name}");
+    }
+}
+
+#[test]
 fn missing_file_of_leaves_is_taken_from_a_copy() {
     let (world, leaves) = world();
     let name = one(&world, "leaves/");
