@@ -29,6 +29,23 @@ pub const DAMAGED: &str = ".damaged";
 /// Lost blocks that are named. More are counted.
 const MAX_NAMED: usize = 256;
 
+/// A name under which a damaged file is kept: `NAME.damaged`, or `NAME.2.damaged` and so on, if there is one already.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn kept_name(disk: &dyn Disk, name: &str) -> Result<String, StoreError> {
+    let mut kept = format!("{name}{DAMAGED}");
+    let mut number = 1_u64;
+    loop {
+        match disk.open(&kept) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(kept),
+            other => other.map_err(|e| io_error(disk, &kept, e))?,
+        };
+        number += 1;
+        kept = format!("{name}.{number}{DAMAGED}");
+    }
+}
+
 /// What was mended.
 #[derive(Debug, Clone, Default)]
 pub struct Mended {
@@ -169,7 +186,8 @@ impl Mending<'_> {
         self.end_segment()?;
         self.name_all(survey)?;
         for (id, _) in survey.broken.iter().filter(|(id, _)| there.contains(id)) {
-            let (name, kept) = (id.segment(), format!("{}{DAMAGED}", id.segment()));
+            let name = id.segment();
+            let kept = kept_name(self.disk, &name)?;
             let renamed = self.disk.rename(&name, &kept);
             renamed.map_err(|e| io_error(self.disk, &name, e))?;
             self.mended.kept.push(self.disk.path(&kept));
@@ -233,7 +251,7 @@ impl Mending<'_> {
         if survey.head.is_none() {
             // One that is too long to be a head is not kept.
             if let Ok(bytes) = read_whole(disk, names::HEAD_FILE, MAX_HEAD_BYTES) {
-                let kept = format!("{}{DAMAGED}", names::HEAD_FILE);
+                let kept = kept_name(disk, names::HEAD_FILE)?;
                 replace_file(disk, &kept, "damaged.tmp", "", &bytes)?;
                 self.mended.kept.push(disk.path(&kept));
             }

@@ -136,9 +136,7 @@ fn read(repository: &Repository, handle: &Handle) -> Result<Option<Record>, Stor
 impl Temporary {
     /// Reads which blocks the log holds. What is damaged ends it.
     fn read(disk: &dyn Disk, volume: VolumeId) -> Result<Temporary, String> {
-        let file = disk.open(RING).map_err(|e| e.to_string())?;
-        let bytes = file.len_bytes().map_err(|e| e.to_string())?;
-        let device = Arc::new(ReadOnly { file, bytes });
+        let device = Arc::new(ReadOnly::open(disk).map_err(|e| e.to_string())?);
         let options = log::OpenOptions {
             cut_at_error: true,
             ..log::OpenOptions::default()
@@ -184,9 +182,18 @@ impl Temporary {
 }
 
 /// A file as a device that cannot be written.
-struct ReadOnly {
+pub(super) struct ReadOnly {
     file: Arc<dyn DiskFile>,
     bytes: u64,
+}
+
+impl ReadOnly {
+    /// The temporary log of a server's directory.
+    pub fn open(disk: &dyn Disk) -> io::Result<ReadOnly> {
+        let file = disk.open(RING)?;
+        let bytes = file.len_bytes()?;
+        Ok(ReadOnly { file, bytes })
+    }
 }
 
 impl log::Device for ReadOnly {

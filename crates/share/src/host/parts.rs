@@ -1,6 +1,7 @@
 //! The parts of a server's directory as they lie on the disk, for its check and its repair. Unlike a start, to open them
 //! needs none of them to be right.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use trust::volume_id::VolumeId;
 use super::HostError;
 use super::below;
 use super::directory::{BLOCKS, LEAVES, RING, open_ring, ring_key, take_lock};
+use super::outside::ReadOnly;
 use crate::blocks::peek::Peeked;
 
 /// See the head of this file.
@@ -33,7 +35,8 @@ impl Parts {
     pub fn open(dir: &Path) -> Result<Parts, HostError> {
         let disk = Local::new(dir);
         let lock = take_lock(&disk)?;
-        Ok(Parts::of(dir, disk, Some(lock)))
+        let ring = open_ring(&dir.join(RING)).map(|ring| Arc::new(ring) as Arc<dyn LogDevice>);
+        Ok(Parts::of(dir, disk, ring, Some(lock)))
     }
 
     /// Opens a copy, which is only read. One that cannot be written needs no lock.
@@ -44,20 +47,22 @@ impl Parts {
             Err(error) if is_read_only(&error) => None,
             Err(error) => return Err(error),
         };
-        Ok(Parts::of(dir, disk, lock))
+        let ring = ReadOnly::open(&disk).map(|ring| Arc::new(ring) as Arc<dyn LogDevice>);
+        Ok(Parts::of(dir, disk, ring, lock))
     }
 
-    fn of(dir: &Path, disk: Local, lock: Option<Lock>) -> Parts {
-        let path = dir.join(RING);
-        let ring = match open_ring(&path) {
-            Ok(ring) => Ok(Arc::new(ring) as Arc<dyn LogDevice>),
-            Err(error) => Err(Arc::new(io_error(&disk, RING, error))),
-        };
+    fn of(
+        dir: &Path,
+        disk: Local,
+        ring: io::Result<Arc<dyn LogDevice>>,
+        lock: Option<Lock>,
+    ) -> Parts {
+        let ring = ring.map_err(|error| Arc::new(io_error(&disk, RING, error)));
         Parts {
             root: Arc::new(disk),
             blocks: Arc::new(Local::new(dir.join(BLOCKS))),
             ring,
-            ring_path: Some(path),
+            ring_path: Some(dir.join(RING)),
             _lock: lock,
         }
     }

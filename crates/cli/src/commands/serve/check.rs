@@ -127,6 +127,7 @@ fn tell_repaired(source: &str, repaired: &Repaired, output: &mut Output) -> Outc
         "own_leaves": repaired.own_leaves,
         "taken_leaves": repaired.taken_leaves,
         "lost_blocks": repaired.lost_count,
+        "destroyed_bytes": repaired.destroyed_bytes,
         "kept": kept,
     })));
     let left = &repaired.left;
@@ -138,9 +139,19 @@ fn tell_repaired(source: &str, repaired: &Repaired, output: &mut Output) -> Outc
         failure.fields = record;
         return Err(failure);
     }
+    let mut lost = Vec::new();
     if repaired.lost_count > 0 {
-        let lost = units::count(repaired.lost_count, "block is", "blocks are");
-        let mut failure = Failure::new(Kind::BlocksLost, format!("{lost} lost"));
+        let blocks = units::count(repaired.lost_count, "block is", "blocks are");
+        lost.push(format!("{blocks} lost"));
+    }
+    if repaired.destroyed_bytes > 0 {
+        lost.push(format!(
+            "{} of the temporary log are destroyed, and the blocks there may be lost: let devices put again what they put last",
+            units::size(repaired.destroyed_bytes)
+        ));
+    }
+    if !lost.is_empty() {
+        let mut failure = Failure::new(Kind::BlocksLost, lost.join("; "));
         failure.fields = record;
         return Err(failure);
     }

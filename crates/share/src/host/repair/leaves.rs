@@ -37,6 +37,9 @@ pub(super) struct Log<'a> {
     pub sources: Vec<(Source, u64)>,
     /// The same log in a copy, which may be older.
     pub copy: Option<(&'a Path, Source)>,
+    /// How many leaves every copy must have in common with this log. Those of an epoch that is over do not stand beyond the
+    /// start of the next one: there a device may have others, or more. None: all.
+    pub common: Option<u64>,
     /// What the files must have at least.
     pub least: u64,
     /// Leaves of the temporary log, and where they end.
@@ -153,6 +156,7 @@ impl Log<'_> {
         }
         let end = walk.tree.size();
         if let Some((path, copy)) = &self.copy
+            && self.common.is_none()
             && copy.end() > end
         {
             return Err(HostError::NewerCopy {
@@ -249,6 +253,9 @@ impl Log<'_> {
         let Some((path, copy)) = &self.copy else {
             return Ok(());
         };
+        if self.common.is_some_and(|common| at >= common) {
+            return Ok(());
+        }
         match copy.leaf(at) {
             Some(other) if other.leaf != leaf.leaf => Err(HostError::ForkedCopy {
                 path: path.to_path_buf(),

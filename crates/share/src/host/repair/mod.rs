@@ -26,19 +26,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use store::disk::{Disk, io_error, replace_file};
-use store::mend::DAMAGED;
+use store::mend::{DAMAGED, kept_name};
 use store::names::{self, TEMPORARY};
 use store::survey::Told;
 use store::{Repository, StoreError, format};
 use trust::shared::genesis::Policies;
+use trust::volume_id::VolumeId;
 use trust::{Handle, Hasher, Record};
 
 pub(super) use self::copied::Copied;
 use self::copied::noted;
 use self::leaves::{Log, Plan};
 use self::source::Source;
-use super::directory::{CONFIRMED, EVIDENCE, SNAPSHOT};
+use super::directory::{CONFIRMED, EVIDENCE, RING, SNAPSHOT};
 use super::examine::{Examined, Watch, examine_parts};
+use super::moving::Released;
 use super::parts::Parts;
 use super::record::{StoredLeaf, read_record};
 use super::{HostError, confirmed, small};
@@ -59,6 +61,8 @@ pub struct Repaired {
     pub lost: Vec<Handle>,
     /// How many there are.
     pub lost_count: u64,
+    /// Bytes of the temporary log that are destroyed. Blocks in them may be lost, and nothing names them.
+    pub destroyed_bytes: u64,
     /// What a check finds after that.
     pub left: Examined,
 }
@@ -94,7 +98,7 @@ pub(super) fn repair_parts(
     let peeked = repair.peek()?;
     let volume = chosen.policies.chain().volume();
     let copied = copy.and_then(Copied::parts);
-    let copied = copied.and_then(|copy| copy.peek(volume).ok());
+    let copied = copied.and_then(|copy| peek_copy(copy, volume));
     let tail = tail::read(&peeked, chosen.policies.newest_epoch())?;
     let newest = chosen.policies.newest_epoch().number;
     let mut plans = Vec::new();
@@ -123,6 +127,10 @@ pub(super) fn repair_parts(
         let text = format::SHARED_TEXT.as_bytes();
         repair.replace(&*parts.root, names::FORMAT_FILE, "", text)?;
     }
+    let holes = peeked.holes.iter();
+    let destroyed_bytes = holes
+        .map(|hole| hole.end.0.saturating_sub(hole.start.0))
+        .sum();
     drop(peeked);
     let now = Parts {
         root: Arc::clone(&parts.root),
@@ -140,12 +148,31 @@ pub(super) fn repair_parts(
         kept: repair.kept,
         lost,
         lost_count,
+        destroyed_bytes,
         left,
     })
 }
 
 fn unmended(why: String) -> HostError {
     HostError::Unmended { why }
+}
+
+/// What the temporary log of a copy holds, if it can be read.
+fn peek_copy(copy: &Parts, volume: VolumeId) -> Option<Peeked> {
+    match copy.peek(volume) {
+        Ok(peeked) => Some(peeked),
+        Err(HostError::Disk(error)) if is_missing(&error) => None,
+        Err(error) => {
+            let (path, why) = (copy.root.path(RING), super::examine::with_causes(&error));
+            let path = path.display();
+            tracing::warn!(%path, %why, "the temporary log of the copy cannot be read; what only it has is not used");
+            None
+        }
+    }
+}
+
+fn is_missing(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Whether the format file of the directory is damaged. One of a later format is an error, also that of the blocks.
@@ -162,10 +189,8 @@ fn is_unmarked(parts: &Parts) -> Result<bool, HostError> {
 /// Keeps a copy of a damaged file beside it.
 fn keep_copy(disk: &dyn Disk, name: &str, dir: &str) -> Result<PathBuf, StoreError> {
     const AT_ONCE: usize = 1 << 20;
-    let (kept, temporary) = (
-        format!("{name}{DAMAGED}"),
-        format!("{name}{DAMAGED}{TEMPORARY}"),
-    );
+    let kept = kept_name(disk, name)?;
+    let temporary = format!("{name}{DAMAGED}{TEMPORARY}");
     let copy = || {
         let (from, to) = (disk.open(name)?, disk.create(&temporary)?);
         let mut at = 0;
@@ -236,9 +261,12 @@ impl<'a> Repair<'a> {
                 true => number - 1,
                 false => epoch.number,
             };
-            let places = [Some(self.parts), self.copy.and_then(Copied::parts)];
-            for place in places.into_iter().flatten() {
-                let source = Source::open(place.disk(other), HashMap::new())?;
+            let own = Source::open(self.parts.disk(other), HashMap::new())?;
+            sources.push((own, epoch.start.size));
+            if let Some(copy) = self.copy.and_then(Copied::parts) {
+                let tail = copied.filter(|peeked| epoch_of(peeked) == other);
+                let tail = tail.map(tail_of).unwrap_or_default();
+                let source = Source::open(copy.disk(other), tail)?;
                 sources.push((source, epoch.start.size));
             }
         }
@@ -269,18 +297,18 @@ impl<'a> Repair<'a> {
         let copy = match self.copy {
             None => None,
             Some(copy) => {
-                let tail = copied
-                    .filter(|_| is_newest)
-                    .map(tail_of)
-                    .unwrap_or_default();
+                let tail = copied.filter(|peeked| epoch_of(peeked) == number);
+                let tail = tail.map(tail_of).unwrap_or_default();
                 let log = copy.log(number, tail)?;
                 log.map(|log| (copy.path.as_path(), log))
             }
         };
-        for (size, root) in copy
+        let next = self.policies.epoch(number.saturating_add(1));
+        let common = next.map(|next| next.start.size);
+        let notes = copy
             .iter()
-            .flat_map(|(_, log)| noted(log, self.policies, number))
-        {
+            .flat_map(|(_, log)| noted(log, self.policies, number));
+        for (size, root) in notes.filter(|(size, _)| common.is_none_or(|common| *size <= common)) {
             know(size, root, "a note of this server that the device has");
         }
         let (leaves, tail_end) = match is_newest {
@@ -292,6 +320,7 @@ impl<'a> Repair<'a> {
             disk,
             sources,
             copy,
+            common,
             least,
             tail: leaves,
             tail_end,
@@ -424,6 +453,11 @@ impl<'a> Repair<'a> {
         trust::shared::evidence::verify(&bytes).ok()?;
         Some(bytes)
     }
+}
+
+/// The epoch whose leaves a temporary log has.
+fn epoch_of(peeked: &Peeked) -> u64 {
+    Released::decode(&peeked.cookie).map_or(0, |released| released.epoch)
 }
 
 /// The leaves of a temporary log.

@@ -65,10 +65,13 @@ pub(super) fn choose(parts: &Parts, copy: Option<&Copied>) -> Result<Chosen, Hos
     if let Some(copy) = copy {
         let theirs = copy.policies()?;
         if theirs > own.max(1) {
-            return Err(HostError::NewerCopy {
-                path: copy.path.clone(),
-                why: format!("it has {theirs} policies, and this directory has {own}"),
-            });
+            // Their number does not tell whether the directory is old, or has lost one.
+            return Err(unmended(format!(
+                "{} has {theirs} policies, and this directory has {own}: one may be missing here. If so, put back {} from a \
+                 backup",
+                copy.path.display(),
+                parts.root.path(&names::policy(own.max(1))).display(),
+            )));
         }
     }
     let none = || unmended("it has no policies".to_owned());

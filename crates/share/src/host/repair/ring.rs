@@ -9,7 +9,7 @@ use std::time::Duration;
 use log::Device as LogDevice;
 use store::Repository;
 use store::disk::io_error;
-use store::mend::DAMAGED;
+use store::mend::kept_name;
 use trust::history::leaf_hash;
 
 use super::super::directory::{RING, log_id, open_ring, ring_key};
@@ -71,7 +71,7 @@ impl Repair<'_> {
         )?;
         storage.release_entries(storage.log().durable().lsn, &released.encode())?;
         drop(storage);
-        let kept = path.with_file_name(format!("{RING}{DAMAGED}"));
+        let kept = path.with_file_name(kept_name(disk, RING)?);
         replace(&path, &new, &kept).map_err(failed)?;
         disk.sync_dir("").map_err(failed)?;
         self.kept.push(kept);
@@ -89,10 +89,6 @@ impl Repair<'_> {
 
 /// Puts a file in the place of another one, which is kept.
 fn replace(path: &Path, new: &Path, kept: &Path) -> io::Result<()> {
-    match std::fs::remove_file(kept) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
     std::fs::hard_link(path, kept)?;
     std::fs::rename(new, path)
 }

@@ -20,7 +20,7 @@ use crate::orderer::Turned;
 const LOG_OUTCOMES: u64 = 4;
 const DISK_OUTCOMES: usize = 4;
 
-struct Rules {
+pub struct Rules {
     start: Prefix,
     orderer: u8,
     owner: u8,
@@ -28,7 +28,7 @@ struct Rules {
 }
 
 impl Rules {
-    fn of(start: Prefix) -> Rules {
+    pub fn of(start: Prefix) -> Rules {
         Rules {
             start,
             orderer: 200,
@@ -38,7 +38,7 @@ impl Rules {
     }
 
     /// All policies of the volume: the genesis, and one that begins the next epoch.
-    fn signed(&self) -> Vec<Signed> {
+    pub fn signed(&self) -> Vec<Signed> {
         let (volume, first) = genesis_policy();
         let known = Policies::begin(volume, &first, &mut Signatures::new(4)).unwrap();
         let newest = known.chain().newest();
@@ -63,11 +63,11 @@ impl Rules {
     }
 }
 
-fn verified(rules: &[Signed]) -> Policies {
+pub fn verified(rules: &[Signed]) -> Policies {
     Policies::verify(genesis_policy().0, rules, &mut Signatures::new(8)).unwrap()
 }
 
-fn send(core: &Arc<Core>, device: &mut Device, request: &Request<crate::roster::Product>) {
+pub fn send(core: &Arc<Core>, device: &mut Device, request: &Request<crate::roster::Product>) {
     device.session.receive(request).unwrap();
     core.pump();
     device.draw().unwrap();
@@ -75,7 +75,7 @@ fn send(core: &Arc<Core>, device: &mut Device, request: &Request<crate::roster::
 
 /// A server with some leaves in files and some in the temporary log. Gives the prefix that is to stand, which ends in
 /// the temporary log, its leaves, and an entry that names it.
-fn written(world: &World) -> (Prefix, Vec<Vec<u8>>, Request<crate::roster::Product>) {
+pub fn written(world: &World) -> (Prefix, Vec<Vec<u8>>, Request<crate::roster::Product>) {
     let core = world.open().unwrap();
     let mut one = Device::connect(&core, 1).unwrap();
     one.draw().unwrap();
@@ -97,7 +97,7 @@ fn written(world: &World) -> (Prefix, Vec<Vec<u8>>, Request<crate::roster::Produ
     (start, leaves, lost)
 }
 
-fn renew(world: &World, rules: &[Signed]) -> Result<(), HostError> {
+pub fn renew(world: &World, rules: &[Signed]) -> Result<(), HostError> {
     let place = world.place()?;
     epochs::renew(&place, rules, &orderer().public()).map(drop)
 }
