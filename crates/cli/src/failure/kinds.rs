@@ -431,7 +431,7 @@ kinds! {
     /// The directory of a shared volume's server cannot be mended.
     ServerUnmended => Integrity, "nothing was changed. Name a copy of the directory with --from COPY, of any age. If none has it, an owner lets stand what a device has seen (`bulla share recover VOLUME`), and the server goes on with that";
     /// A copy of a server's directory is newer, so the directory is the old one.
-    NewerCopy => Rollback, "nothing was changed. This directory is older than the copy: a server that signs here would sign a fork. Do not start it. If the copy is a backup, look for the newest one. If it is the directory of a device, never serve it: name the newest backup with --from, or an owner lets stand what a device has seen (`bulla share recover VOLUME`)";
+    NewerCopy => Rollback, "nothing was changed. This directory is the older one: started, its server would sign a fork. Look for the newest backup. Never serve the directory of a device: an owner lets stand what it has seen (`bulla share recover VOLUME`)";
     /// A copy of a server's directory has another log.
     ForkedCopy => Fork, "nothing was changed. One of the two directories is of a fork: find out which of them the devices know (`bulla share compare`), and do not serve the other one";
     /// Blocks are lost on the server of a shared volume.

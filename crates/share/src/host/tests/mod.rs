@@ -8,6 +8,7 @@ mod filling;
 mod hostile;
 mod kill;
 mod repair;
+mod repair_epochs;
 mod serving;
 mod vectors;
 mod world;

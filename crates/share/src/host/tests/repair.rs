@@ -23,7 +23,6 @@ use super::super::record::StoredLeaf;
 use super::super::repair::source::Source;
 use super::super::repair::{Copied, Repaired, repair_parts};
 use super::devices::{Device, nonce};
-use super::epochs::{Rules, renew, send, verified, written};
 use super::world::{RING_BYTES, World, genesis_policy};
 use crate::engine::Request;
 use crate::prefixes::PAGE;
@@ -71,9 +70,9 @@ fn block(number: u64) -> Record {
     }
 }
 
-type Files = BTreeMap<String, Vec<u8>>;
+pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
-fn files(disk: &CrashDisk) -> Files {
+pub(super) fn files(disk: &CrashDisk) -> Files {
     let names = disk.files().into_iter();
     let read = |name: String| {
         let bytes = read_whole(disk, &name, LONGEST).unwrap();
@@ -96,31 +95,31 @@ fn disk_of(files: &Files) -> Arc<CrashDisk> {
 }
 
 /// The same storage once more, with the files of one moment.
-fn copy_of(world: &World) -> World {
+pub(super) fn copy_of(world: &World) -> World {
     let disk = disk_of(&files(&world.disk));
     let blocks = disk_of(&files(&world.blocks));
     World::of(world.machine.clone(), disk, blocks)
 }
 
 /// A copy without a temporary log, as a backup of any age.
-fn backup(world: &World) -> Parts {
+pub(super) fn backup(world: &World) -> Parts {
     let mut parts = copy_of(world).parts();
     let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
     parts.ring = Err(Arc::new(store::disk::io_error(&*parts.root, "log", gone)));
     parts
 }
 
-fn examine(world: &World) -> Examined {
+pub(super) fn examine(world: &World) -> Examined {
     examine_parts(&world.parts(), true, &mut |_| {}).unwrap()
 }
 
-fn repair(world: &World, copy: Option<Parts>) -> Result<Repaired, HostError> {
+pub(super) fn repair(world: &World, copy: Option<Parts>) -> Result<Repaired, HostError> {
     let copy = copy.map(|copy| Copied::server(Path::new("copy"), copy));
     repair_parts(&world.parts(), copy.as_ref(), true, &mut |_| {})
 }
 
 /// With this byte changed.
-fn damaged(world: &World, in_blocks: bool, name: &str, at: usize) -> World {
+pub(super) fn damaged(world: &World, in_blocks: bool, name: &str, at: usize) -> World {
     let bad = copy_of(world);
     let disk = if in_blocks { &bad.blocks } else { &bad.disk };
     let mut bytes = read_whole(&**disk, name, LONGEST).unwrap();
@@ -130,13 +129,13 @@ fn damaged(world: &World, in_blocks: bool, name: &str, at: usize) -> World {
     bad
 }
 
-fn one(world: &World, beginning: &str) -> String {
+pub(super) fn one(world: &World, beginning: &str) -> String {
     let names = world.disk.files().into_iter().chain(world.blocks.files());
     let mut found = names.filter(|name| name.starts_with(beginning));
     found.next().unwrap()
 }
 
-fn without_kept(disk: &CrashDisk) -> Files {
+pub(super) fn without_kept(disk: &CrashDisk) -> Files {
     let mut all = files(disk);
     all.retain(|name, _| !name.ends_with(".damaged"));
     all
@@ -271,7 +270,7 @@ fn named_leaf(why: &str) -> Option<u64> {
 }
 
 /// A copy that differs in one leaf, with a right check beside it.
-fn lying_backup(world: &World, at: u64) -> Parts {
+pub(super) fn lying_backup(world: &World, at: u64) -> Parts {
     let parts = backup(world);
     let source = Source::open(world.disk.clone(), HashMap::new()).unwrap();
     let leaves = (0..source.end()).map(|at| source.leaf(at).unwrap());
@@ -371,68 +370,6 @@ fn missing_policies_stop_the_start() {
         repair(&world, None),
         Err(HostError::Unmended { .. })
     ));
-}
-
-/// A server whose log the owners have begun again, with leaves of the new epoch; and as it was when that began, with all
-/// leaves of the old epoch in files, and with the last ones in the temporary log.
-fn begun_again() -> (World, World, World, u64) {
-    let world = World::new();
-    let (start, ..) = written(&world);
-    let fork = |world: &World| {
-        let copy = copy_of(world);
-        World::of(world.machine.fork(), copy.disk, copy.blocks)
-    };
-    let (in_files, in_ring) = (fork(&world), fork(&world));
-    in_files.open().unwrap().move_leaves().unwrap();
-    let rules = Rules::of(start).signed();
-    for world in [&world, &in_files] {
-        renew(world, &rules).unwrap();
-        let core = world.open().unwrap();
-        let mut device = Device::connect(&core, 1).unwrap();
-        device.follow(1, &verified(&rules));
-        device.draw().unwrap();
-        let resume = device.resume(9);
-        send(&core, &mut device, &resume);
-        core.move_leaves().unwrap();
-    }
-    (world, in_files, in_ring, start.size)
-}
-
-/// What a copy has beyond the prefix that stands does not matter: a device remembers it, and a backup may have it.
-#[test]
-fn leaves_of_an_epoch_that_is_over_make_no_copy_newer() {
-    let (world, in_files, in_ring, start) = begun_again();
-    let whole = files(&world.disk);
-    let name = one(&world, "epoch-1/leaves/");
-    let at = whole[&name].len() / 3;
-    for copy in [backup(&in_files), in_ring.parts()] {
-        let bad = damaged(&world, false, &name, at);
-        assert!(examine(&bad).fault_count > 0);
-        let repaired = repair(&bad, Some(copy)).unwrap();
-        assert_eq!(repaired.left.fault_count, 0);
-        assert_eq!(without_kept(&bad.disk), whole);
-    }
-    let other = |at| repair(&in_files, Some(lying_backup(&in_files, at)));
-    assert_eq!(other(start).unwrap().mended, []);
-    let error = other(start - 1).err().unwrap();
-    assert!(matches!(error, HostError::ForkedCopy { .. }), "{error}");
-}
-
-/// An administrator who is told that the copy is newer would serve it, and it is the older one.
-#[test]
-fn lost_policy_makes_no_copy_newer() {
-    let (world, ..) = begun_again();
-    let bad = copy_of(&world);
-    bad.disk.remove("policies/1").unwrap();
-    let before = files(&bad.disk);
-    let error = repair(&bad, Some(backup(&world))).err().unwrap();
-    let is_unmended = matches!(error, HostError::Unmended { .. });
-    let error = error.to_string();
-    assert!(
-        is_unmended && error.contains("one may be missing here"),
-        "{error}"
-    );
-    assert_eq!(files(&bad.disk), before);
 }
 
 /// Frames of the temporary log are destroyed, and entries are missing: nothing is changed.
