@@ -28,7 +28,7 @@ impl Reading<'_> {
         self.page(block).map(|page| self.digests.digest(&page))
     }
 
-    /// What the data device has; `None` if it cannot be read. What is beyond its end is zero.
+    /// The content of a block of the data device; `None` if it cannot be read. Bytes beyond the device's end are zero.
     pub fn page(&self, block: u64) -> Option<Buffer> {
         let offset = block * BLOCK_BYTES as u64;
         let mut page = Buffer::zeroed(BLOCK_BYTES);

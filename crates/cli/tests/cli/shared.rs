@@ -370,7 +370,7 @@ fn device_has_a_name_for_people_and_stays_known_by_its_number() {
     device(&["remove", "notes", "ben/laptop"]).ends(0);
     ben.run(&["cat", "notes", "plan"]).ends(23);
     second.run(&["cat", "notes", "plan"]).ends(0);
-    // What it wrote is still its own.
+    // Its earlier entries still belong to it.
     let log = ada.run(&["log", "notes", "plan"]).ends(0).out;
     assert!(log.contains("author   ben's laptop, device 1\n"), "{log}");
 }

@@ -118,7 +118,7 @@ fn content_comes_back_from_the_directory_of_another_server() {
     gone_over(&mut orderer, &ada, &laptop);
     let other = orderer.home.path("other");
     let before = state(&other);
-    // What is no directory of a server, and a place that has nothing of it.
+    // A path that does not exist, and a directory that is not a server's.
     for wrong in ["nowhere", "many"] {
         let told = follow(&laptop, wrong, &[]).ends(30);
         assert!(told.err.contains("nothing was changed"), "{}", told.err);

@@ -185,7 +185,7 @@ fn put_of_a_tree_with_expect_leaves_changed_files_alone_and_puts_the_others() {
         put(&ben, "mine", path, &[path]).ends(0);
     }
     ben.run(&["rm", "notes", "tree/z"]).ends(0);
-    // What is the same as there is no conflict.
+    // A file that is the same already is no conflict.
     fs::write(ada.path("c"), "").unwrap();
     ada.run(&["extract", "notes", "there"]).ends(0);
     fs::rename(ada.path("there/tree/c"), ada.path("tree/c")).unwrap();

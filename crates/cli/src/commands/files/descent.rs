@@ -113,7 +113,7 @@ pub enum Next {
     File(ToPut),
 }
 
-/// What is still to be put.
+/// Files, links and directories that are still to be put.
 #[derive(Default)]
 pub struct Descent {
     /// The last one is the next one.

@@ -29,7 +29,7 @@ const NAMED: usize = 3;
 /// What a command replaces, and may replace.
 pub struct Overwriting<'a> {
     shared: &'a Shared,
-    /// Nobody may have changed what is replaced after this entry.
+    /// The number of an entry (`--expect`). A file that was changed after it is not replaced.
     expect: Option<u64>,
     members: RefCell<Option<Rc<Membership>>>,
     told: RefCell<Told>,
@@ -260,7 +260,7 @@ impl Overwritten {
     }
 }
 
-/// Who changed something, and when.
+/// The author and the time of a change.
 struct By {
     user: String,
     whose: String,

@@ -15,7 +15,7 @@ pub struct Seen {
     pub status: Status,
     /// Content that this device keeps of what it wrote. None: the directory cannot be listed.
     pub kept: Option<Kept>,
-    /// What is not back after a fork.
+    /// Files that are not back after a fork.
     pub owed: Owed,
 }
 

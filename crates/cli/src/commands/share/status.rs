@@ -145,7 +145,8 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
     }))))
 }
 
-/// What is not back after a fork. None: something, and only the process that runs the engine can count it.
+/// Files that are not back after a fork, and their bytes. None: there are some, and only the process that runs the
+/// engine can count them.
 async fn owed(shared: &Shared) -> Outcome<Option<Owed>> {
     if shared.client().view().process.is_some() && shared.home().owes()? {
         return Ok(None);
