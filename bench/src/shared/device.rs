@@ -147,12 +147,12 @@ async fn count(client: &Client, directory: &Which) -> Result<u64> {
             inodes: false,
         };
         match call(client, list).await?.answer {
-            Answer::Listed { names, more, .. } => {
+            Answer::Listed { names, next, .. } => {
                 count += names.len() as u64;
-                after = names.last().map(|listed| listed.name.clone());
-                if !more || after.is_none() {
+                if next.is_none() {
                     return Ok(count);
                 }
+                after = next;
             }
             other => bail!("{other:?}"),
         }

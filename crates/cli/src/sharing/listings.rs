@@ -109,10 +109,8 @@ impl<'a> Listings<'a> {
         self.asked.remove(&key);
         if let Ok(page) = &page {
             came(&place, &page.names);
-            if page.more
-                && let Some(last) = page.names.last()
-            {
-                self.wait(place.clone(), Some(last.name.clone()));
+            if let Some(next) = &page.next {
+                self.wait(place.clone(), Some(next.clone()));
             }
             let directories = page.names.iter().filter(|listed| {
                 let kind = listed.file.as_ref().map(|file| file.inode.kind());

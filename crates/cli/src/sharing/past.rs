@@ -106,7 +106,7 @@ impl Shared {
             None => list,
         };
         match self.call(call).await? {
-            Answer::Listed { names, more, .. } => Ok(Page { names, more }),
+            Answer::Listed { names, next, .. } => Ok(Page { names, next }),
             Answer::Refused(why) => Err(refused(&why, &places::shown(place))),
             _ => Err(defect()),
         }
@@ -143,8 +143,8 @@ impl<'a> Names<'a> {
                 .shared
                 .list_at(self.size, &self.place, self.after.take(), true);
             let page = page.await?;
-            self.more = page.more;
-            self.after = page.names.last().map(|listed| listed.name.clone());
+            self.more = page.next.is_some();
+            self.after = page.next;
             self.page = page.names.into_iter().peekable();
         }
         Ok(self.page.peek())

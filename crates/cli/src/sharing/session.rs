@@ -60,8 +60,8 @@ pub struct Shared {
 pub struct Page {
     /// The names.
     pub names: Vec<Listed>,
-    /// There are more.
-    pub more: bool,
+    /// There may be more after this name, which need not exist. None: these are the last ones.
+    pub next: Option<Name>,
 }
 
 /// What became of a call that may replace a file.
@@ -382,7 +382,7 @@ impl Shared {
             inodes,
         };
         match self.call(call).await? {
-            Answer::Listed { names, more, .. } => Ok(Page { names, more }),
+            Answer::Listed { names, next, .. } => Ok(Page { names, next }),
             Answer::Refused(why) => Err(refused(&why, &places::shown(about))),
             _ => Err(defect()),
         }

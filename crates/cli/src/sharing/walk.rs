@@ -86,8 +86,8 @@ impl<'a> Walk<'a> {
                 if level.more {
                     let page = self.listings.page(&level.place, level.after.as_ref(), came);
                     let page = page.await?;
-                    level.more = page.more;
-                    level.after = page.names.last().map(|listed| listed.name.clone());
+                    level.more = page.next.is_some();
+                    level.after = page.next;
                     level.page = page.names.into_iter();
                 } else {
                     self.levels.pop();

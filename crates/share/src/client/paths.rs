@@ -82,10 +82,9 @@ impl Paths {
                 self.waiting.clear();
                 return;
             };
-            let Answer::Listed { names, more, .. } = answered.answer else {
+            let Answer::Listed { names, next, .. } = answered.answer else {
                 return;
             };
-            after = names.last().map(|listed| listed.name.clone());
             self.listed = self.listed.saturating_add(names.len());
             for listed in names {
                 if listed.target.kind == FileKind::Directory {
@@ -94,9 +93,10 @@ impl Paths {
                     self.waiting.push_back(listed.target.file);
                 }
             }
-            if !more || after.is_none() {
+            if next.is_none() {
                 return;
             }
+            after = next;
         }
     }
 }

@@ -80,8 +80,8 @@ pub enum Answer {
         directory: FileId,
         /// Its names.
         names: Vec<Listed>,
-        /// There are more.
-        more: bool,
+        /// There may be more after this name, which need not exist. None: these are the last ones.
+        next: Option<Name>,
     },
     /// To `Members`.
     Members(Roll),

@@ -276,8 +276,8 @@ impl Sight<'_> {
 
     /// Refuses a directory with names. What this device cannot read, the op's guard decides.
     fn is_empty(&mut self, directory: &FileId) -> Result<(), Halt> {
-        match self.list(directory, None, 1) {
-            Ok(names) if names.names.is_empty() => Ok(()),
+        match self.entries(directory) {
+            Ok(0) => Ok(()),
             Ok(_) => Err(Refused::NotEmpty.into()),
             Err(Halt::Refused(Refused::NotPermitted)) => Ok(()),
             Err(halt) => Err(halt),

@@ -43,7 +43,7 @@ impl Sight<'_> {
         Ok(Plan::Says(Answer::Listed {
             directory,
             names,
-            more: found.more,
+            next: found.next,
         }))
     }
 

@@ -114,6 +114,14 @@ impl<'a> Sight<'a> {
         Ok(self.replay.list(self.at, directory, after, most, sources)?)
     }
 
+    /// Number of names of a directory.
+    pub fn entries(&mut self, directory: &FileId) -> Result<u64, Halt> {
+        self.may_read(directory.principal)?;
+        self.about.push(About::Entries(*directory));
+        let sources = self.sources();
+        Ok(self.replay.entries(self.at, directory, sources)?)
+    }
+
     /// The last fold of a principal.
     pub fn last_fold(&mut self, principal: Principal) -> Result<Option<Fold>, Halt> {
         self.about.push(About::Key(Key::Fold(principal)));

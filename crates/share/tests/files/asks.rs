@@ -167,18 +167,16 @@ impl Net {
 
     /// The names of a directory.
     pub fn names(&mut self, at: usize, path: &str) -> Vec<String> {
-        let mut all = Vec::new();
+        let (mut all, mut after) = (Vec::new(), None::<String>);
         loop {
-            let after = all.last().cloned();
             let call = self.list(path, after.as_deref(), 3, false);
-            let Answer::Listed { names, more, .. } = self.call(at, call) else {
+            let Answer::Listed { names, next, .. } = self.call(at, call) else {
                 panic!("{path} is not listed");
             };
-            let names = names
-                .into_iter()
-                .map(|listed| String::from_utf8(listed.name.as_bytes().to_vec()).unwrap());
-            all.extend(names);
-            if !more {
+            let text = |name: &Name| String::from_utf8(name.as_bytes().to_vec()).unwrap();
+            all.extend(names.iter().map(|listed| text(&listed.name)));
+            after = next.as_ref().map(text);
+            if after.is_none() {
                 return all;
             }
         }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use share::files::{Answer, Attributes, Call, Over, Place, Refused, Which};
 use trust::inode::{Content, FileContent, Inode, Mtime, Owner, Xattrs};
 use trust::shared::decision::Role;
-use trust::shared::principal::Principal;
+use trust::shared::principal::{Name, Principal};
 
 use crate::asks::{directory, name, regular, symlink, text, text_of};
 use crate::net::Net;
@@ -90,20 +90,20 @@ fn names_are_listed_in_pages_with_and_without_inodes() {
     let left: Vec<String> = names.into_iter().filter(|name| name != "n4").collect();
     assert_eq!(net.names(1, ""), left);
     let call = net.list("", Some("n2"), 3, true);
-    let Answer::Listed { names, more, .. } = net.call(1, call) else {
+    let Answer::Listed { names, next, .. } = net.call(1, call) else {
         panic!("not listed");
     };
-    assert!(more);
+    assert_eq!(next, Some(Name::new(b"n6").unwrap()));
     let texts: Vec<String> = names
         .iter()
         .map(|listed| text_of(listed.file.as_ref().unwrap()))
         .collect();
     assert_eq!(texts, ["n3", "n5", "n6"]);
     let call = net.list("", Some("n8"), 3, false);
-    let Answer::Listed { names, more, .. } = net.call(0, call) else {
+    let Answer::Listed { names, next, .. } = net.call(0, call) else {
         panic!("not listed");
     };
-    assert_eq!((names.len(), more), (1, false));
+    assert_eq!((names.len(), next), (1, None));
     assert_eq!(names[0].file, None);
 }
 

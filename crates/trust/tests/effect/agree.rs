@@ -217,14 +217,14 @@ fn listed<S: Blocks + Bodies>(
     loop {
         let page = ask.ask(|| replay.list(at, file, after.as_ref(), 2, from));
         assert!(page.names.is_sorted_by(|a, b| a.0 < b.0));
-        assert!(page.names.len() == 2 || !page.more);
+        assert!(page.names.len() == 2 || page.next.is_none());
         for (name, to) in &page.names {
             let text = String::from_utf8(name.as_bytes().to_vec()).unwrap();
             assert_eq!(all.insert(text, to.file), None);
         }
-        match page.names.into_iter().next_back() {
-            Some((last, _)) if page.more => after = Some(last),
-            _ => return all,
+        match page.next {
+            None => return all,
+            next => after = next,
         }
     }
 }

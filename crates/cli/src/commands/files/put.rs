@@ -339,8 +339,8 @@ impl Putting<'_, '_> {
         for _ in 0..=names.len() / NAMES_IN_PAGE {
             let after = there.until.clone();
             let page = self.shared.names_in(id, &at.path, after, true).await?;
-            there.is_whole = !page.more;
-            there.until = page.names.last().map(|listed| listed.name.clone());
+            there.is_whole = page.next.is_none();
+            there.until = page.next;
             for listed in page.names {
                 if wanted.contains(listed.name.as_bytes()) {
                     there.files.insert(listed.name, listed.file);

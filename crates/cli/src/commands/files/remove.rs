@@ -259,11 +259,11 @@ impl<'a> Removal<'a> {
         let Some(doomed) = self.doomed.get_mut(&number) else {
             return Ok(());
         };
-        let last = page.names.last().map(|listed| listed.name.clone());
-        doomed.next = last.filter(|_| page.more);
+        doomed.next = page.next;
         doomed.left = page.names.len();
         if page.names.is_empty() {
-            self.steps.push(Step::Rmdir(number));
+            let step = doomed.next_step(number);
+            self.steps.push(step);
             return Ok(());
         }
         doomed.refused = None;
@@ -289,10 +289,17 @@ impl<'a> Removal<'a> {
         if doomed.left > 0 {
             return;
         }
-        let step = match doomed.next.take() {
+        let step = doomed.next_step(number);
+        self.steps.push(step);
+    }
+}
+
+impl Doomed {
+    /// The step when all names of the last page are gone.
+    fn next_step(&mut self, number: Number) -> Step {
+        match self.next.take() {
             Some(after) => Step::List(number, Some(after)),
             None => Step::Rmdir(number),
-        };
-        self.steps.push(step);
+        }
     }
 }

@@ -100,7 +100,6 @@ impl<'a> Ways<'a> {
                 Err(failure) if is_hidden(failure.kind) => return Ok(()),
                 page => page?,
             };
-            after = page.names.last().map(|listed| listed.name.clone());
             for listed in page.names {
                 let file = listed.target.file;
                 if listed.target.kind == FileKind::Directory {
@@ -110,9 +109,10 @@ impl<'a> Ways<'a> {
                 // What an entry has said is about the time that is looked at.
                 self.names.entry(file).or_insert(name);
             }
-            if !page.more || after.is_none() || self.names.len() >= MAX_NAMES {
+            if page.next.is_none() || self.names.len() >= MAX_NAMES {
                 return Ok(());
             }
+            after = page.next;
         }
     }
 

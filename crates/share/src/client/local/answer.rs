@@ -8,8 +8,8 @@ use trust::shared::principal::{Device, Target};
 use trust::tree::inode::{FileKind, Inode, MAX_INODE_BYTES};
 
 use super::field::{
-    Read, device, file, flag, list, option, read_device, read_file, read_flag, read_list,
-    read_name, read_option, read_text, text,
+    Read, device, file, list, option, read_device, read_file, read_list, read_name, read_option,
+    read_text, text,
 };
 use crate::client::Answered;
 use crate::files::{Answer, Basis, Changed, File, History, Listed, MAX_LISTED, Refused, Roll};
@@ -61,7 +61,7 @@ fn answer(e: &mut Encoder, answer: &Answer) {
         Answer::Listed {
             directory,
             names,
-            more,
+            next,
         } => {
             e.u8(2);
             file(e, directory);
@@ -70,7 +70,9 @@ fn answer(e: &mut Encoder, answer: &Answer) {
                 target(e, &listed.target);
                 option(e, listed.file.as_ref(), known);
             });
-            flag(e, *more);
+            option(e, next.as_ref(), |e, next| {
+                e.bytes(next.as_bytes());
+            });
         }
         Answer::Members(roll) => {
             e.u8(3).varint(roll.at);
@@ -124,7 +126,7 @@ fn read_answer(d: &mut Decoder<'_>) -> Read<Answer> {
                     file: read_option(d, read_known)?,
                 })
             })?,
-            more: read_flag(d)?,
+            next: read_option(d, read_name)?,
         },
         3 => Answer::Members(Roll {
             at: d.varint()?,

@@ -121,7 +121,7 @@ fn answers() -> Vec<Answer> {
         Answer::Listed {
             directory: file(1),
             names: vec![listed, bare],
-            more: true,
+            next: Some(Name::new(b"plan").unwrap()),
         },
         Answer::Members(Roll {
             at: 9,

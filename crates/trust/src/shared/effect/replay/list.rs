@@ -8,17 +8,24 @@ use crate::shared::effect::{Blocks, Bodies, Missing, Stop, Values, folded_names}
 use crate::shared::key::Key;
 use crate::shared::principal::{FileId, Name, Target};
 
+/// Names that are looked at in one round, at least.
+const ROUND: usize = 256;
+/// Names after which a listing ends, whether or not they still exist. So it has an end soon in a directory from which
+/// many names were removed since the last fold.
+const MOST_LOOKED_AT: usize = 4096;
+
 /// Some names of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     /// The names, ascending, and where they lead.
     pub names: Vec<(Name, Target)>,
-    /// There are more after these.
-    pub more: bool,
+    /// There may be more after this name, which need not exist. None: these are the last ones.
+    pub next: Option<Name>,
 }
 
 impl Replay {
-    /// Names of a directory before the position `at`: at most `most` of those after `after`.
+    /// Names of a directory before the position `at`: at most `most` of those after `after`. They may be fewer, and even
+    /// none, although there are more: see [`Names::next`].
     ///
     /// # Errors
     /// As [`Replay::inode`].
@@ -31,6 +38,8 @@ impl Replay {
         from: Sources<'_, S>,
     ) -> Result<Names, Stop> {
         let wanted = most.saturating_add(1);
+        let round = wanted.max(ROUND);
+        let mut looked_at = 0usize;
         let mut found = Names::default();
         let mut after = after.cloned();
         loop {
@@ -38,23 +47,25 @@ impl Replay {
                 let fold = view.fold(&directory.principal);
                 fold.then(|fold| {
                     let tables = &mut view.tables;
-                    folded_names(tables, fold.as_ref(), directory, after.as_ref(), wanted)
+                    folded_names(tables, fold.as_ref(), directory, after.as_ref(), round)
                 })
             })?;
             // Between the first and the last of these names the fold has no others.
-            let last = folded.last().filter(|_| folded.len() >= wanted);
+            let last = folded.last().filter(|_| folded.len() >= round);
             let mut last = last.map(|(name, _)| name.clone());
             let mut names: BTreeMap<Name, Option<Target>> = folded
                 .into_iter()
                 .map(|(name, target)| (name, Some(target)))
                 .collect();
-            let named = self.named(at, directory, after.as_ref(), last.as_ref(), wanted);
-            if named.len() > wanted {
+            let named = self.named(at, directory, after.as_ref(), last.as_ref(), round);
+            if named.len() > round {
                 // Of many names only some are looked at in one round.
                 last = named.last().cloned();
                 let within = |name: &Name| last.as_ref().is_none_or(|last| name <= last);
                 names.retain(|name, _| within(name));
             }
+            let gone = named.iter().filter(|name| !names.contains_key(*name));
+            looked_at = looked_at.saturating_add(names.len() + gone.count());
             self.overlay(
                 at,
                 directory,
@@ -67,9 +78,14 @@ impl Replay {
                 .into_iter()
                 .filter_map(|(name, target)| Some((name, target?)));
             found.names.extend(present);
-            if last.is_none() || found.names.len() >= wanted {
-                found.more = found.names.len() > most;
+            if found.names.len() >= wanted {
                 found.names.truncate(most);
+                let last = found.names.last().map(|(name, _)| name.clone());
+                found.next = last.or(after);
+                return Ok(found);
+            }
+            if last.is_none() || looked_at >= MOST_LOOKED_AT {
+                found.next = last;
                 return Ok(found);
             }
             after = last;

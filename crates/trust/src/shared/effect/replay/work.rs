@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::view::View;
-use super::{Last, Made, Replay, Sources, Step, Task, Version};
+use super::{Last, Made, Replay, Sources, Task, Version};
 use crate::error::Reject;
 use crate::shared::change::Change;
 use crate::shared::effect::judge::{Placed, judge};
@@ -13,7 +13,7 @@ use crate::shared::key::Key;
 use crate::shared::outcome::{NoEffect, Outcome};
 use crate::shared::principal::FileId;
 
-/// Versions of a key that are judged at a time.
+/// Versions of a key, and steps of a directory, that are judged at a time.
 const STAGE: usize = 64;
 
 /// What a step came to.
@@ -243,33 +243,33 @@ impl Replay {
         Ok(())
     }
 
+    /// Adds up the steps of a directory from the first one whose sum is not known. Their ops are judged from the
+    /// beginning, some at a time: however long the row is, the bodies of few are needed at once.
     fn add_up(&mut self, directory: &FileId, index: usize) -> Progress {
-        let steps = self.directories.get(directory);
-        let steps = steps.map(Vec::as_slice).unwrap_or_default();
-        let Some(Step { op, added, sum }) = steps.get(index).copied() else {
-            return Progress::Done;
-        };
-        if sum.is_some() {
-            return Progress::Done;
-        }
-        let before = match index.checked_sub(1).and_then(|index| steps.get(index)) {
-            None => Some(0),
-            Some(before) => before.sum,
-        };
-        let (Some(before), Some(_)) = (before, self.outcome_of(op)) else {
-            let mut first = Vec::new();
-            if before.is_none() {
-                first.push(Task::Sum(*directory, index.saturating_sub(1) as u32));
-            }
-            if self.outcome_of(op).is_none() {
-                first.push(Task::Op(op));
-            }
-            return Progress::After(first);
-        };
+        let rows = &self.rows;
         let steps = self.directories.get_mut(directory);
-        if let Some(step) = steps.and_then(|steps| steps.get_mut(index)) {
-            step.sum = Some(before.saturating_add(added));
+        let steps = steps.map(Vec::as_mut_slice).unwrap_or_default();
+        let known = steps.partition_point(|step| step.sum.is_some());
+        let before = known.checked_sub(1).and_then(|last| steps.get(last)?.sum);
+        let mut sum = before.unwrap_or(0);
+        let wanted = steps.len().min(index.saturating_add(1));
+        let wanted = steps.get_mut(known..wanted).unwrap_or_default();
+        let unknown = wanted
+            .iter()
+            .position(|step| rows.outcome(step.op).is_none());
+        let (ready, rest) = wanted.split_at_mut(unknown.unwrap_or(wanted.len()));
+        for step in ready {
+            sum = sum.saturating_add(step.added);
+            step.sum = Some(sum);
         }
-        Progress::Done
+        if rest.is_empty() {
+            return Progress::Done;
+        }
+        let stage = rest.iter().take(STAGE).map(|step| step.op);
+        let unknown = stage.filter(|op| rows.outcome(*op).is_none());
+        let mut first: Vec<Task> = unknown.map(Task::Op).collect();
+        // The last one is the next one.
+        first.reverse();
+        Progress::After(first)
     }
 }
