@@ -71,15 +71,31 @@ fn check(at: u64, content: &[u8]) -> [u8; 8] {
     check
 }
 
-/// Reads leaf number `at` from a source that lies before it.
-fn next<C: Codec>(source: &mut impl Read, at: u64) -> Result<(Leaf<Signed<C>>, u64), Fault> {
+/// Reads what stands before a leaf: its length, and its check.
+fn head(source: &mut impl Read) -> Result<(usize, [u8; 8]), Fault> {
     let mut head = [0; HEAD_BYTES];
     source.read_exact(&mut head)?;
-    let [a, b, c, d, wanted @ ..] = head;
+    let [a, b, c, d, check @ ..] = head;
     let len = u32::from_le_bytes([a, b, c, d]) as usize;
-    if len > MAX_LEAF_BYTES {
-        return Err(Fault::Content("a leaf that is too long"));
+    match len > MAX_LEAF_BYTES {
+        true => Err(Fault::Content("a leaf that is too long")),
+        false => Ok((len, check)),
     }
+}
+
+/// Passes over a leaf. A wrong length shows at the next leaf that is read.
+fn skip(source: &mut impl Read) -> Result<(), Fault> {
+    let (len, _) = head(source)?;
+    let skipped = io::copy(&mut source.take(len as u64), &mut io::sink())?;
+    match skipped == len as u64 {
+        true => Ok(()),
+        false => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+    }
+}
+
+/// Reads leaf number `at` from a source that lies before it.
+fn next<C: Codec>(source: &mut impl Read, at: u64) -> Result<(Leaf<Signed<C>>, u64), Fault> {
+    let (len, wanted) = head(source)?;
     let mut content = vec![0; len];
     source.read_exact(&mut content)?;
     if check(at, &content) != wanted {
@@ -278,7 +294,7 @@ impl Leaves {
         Ok(found)
     }
 
-    /// Gives the leaves of a range, and some before it, to `each`.
+    /// Gives the leaves of a range to `each`.
     pub(super) fn each_from<C: Codec>(
         &self,
         from: u64,
@@ -287,7 +303,7 @@ impl Leaves {
     ) -> Result<(), DiskError> {
         let behind = from.saturating_sub(self.first());
         let place = usize::try_from(behind / STRIDE).unwrap_or(usize::MAX);
-        let from = self.first().saturating_add(behind - behind % STRIDE);
+        let indexed = self.first().saturating_add(behind - behind % STRIDE);
         let Some(offset) = self.span.index.get(place) else {
             return Ok(());
         };
@@ -296,6 +312,9 @@ impl Leaves {
             offset: *offset,
         };
         let mut source = BufReader::with_capacity(64 << 10, source);
+        for _ in indexed..from {
+            skip(&mut source).map_err(|e| e.of(&self.path))?;
+        }
         for at in from..to.min(self.len()) {
             let (leaf, _) = next(&mut source, at).map_err(|e| e.of(&self.path))?;
             each(at, leaf);

@@ -30,11 +30,8 @@ impl<C: Codec> Disk<C> {
     /// [`DiskError::Damaged`].
     pub fn range(&self, from: u64, to: u64) -> Result<Vec<Placed<C>>, DiskError> {
         let mut found = Vec::new();
-        self.leaves.each_from(from, to, |at, leaf| {
-            if at >= from {
-                found.push((at, leaf));
-            }
-        })?;
+        let push = |at, leaf| found.push((at, leaf));
+        self.leaves.each_from(from, to, push)?;
         let mut rest = self.tail.as_slice();
         for (at, length) in (self.leaves.len()..to).zip(&self.lengths) {
             let (leaf, more) = rest.split_at_checked(*length as usize).unwrap_or_default();

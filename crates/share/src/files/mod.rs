@@ -245,6 +245,12 @@ impl Files {
             lapsed: attempt.lapsed,
         };
         let question = question(&(0u8, call));
+        // An edit of trees begins anew each time. It waits for all that it misses, however often others are supplied.
+        if let Call::Fold(_) = call
+            && let Some(missing) = self.shelf.awaited(question)
+        {
+            return Err(Halt::Missing(missing));
+        }
         self.ask(question, |replay| {
             let at = replay.size();
             let mut sight = self.sight(replay, device, (at, END));

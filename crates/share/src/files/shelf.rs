@@ -36,6 +36,12 @@ enum Key {
     Block(Kind, Handle),
 }
 
+impl Key {
+    fn of(wanted: &Wanted) -> Key {
+        Key::Block(wanted.kind(), wanted.handle())
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Thing {
     Body(Result<Arc<Body>, Reject>),
@@ -60,6 +66,12 @@ struct Open {
     round: u64,
     /// All that it has used and missed when it was asked last.
     keys: HashSet<Key>,
+    /// What it has missed then.
+    missing: Missing,
+    /// What of that has not come since.
+    awaited: HashSet<Key>,
+    /// After how many supplies some of it came last, or it was asked.
+    fed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -140,7 +152,7 @@ impl Shelf {
             Ok(Found::Map(node)) => node.weight_bytes(),
             Ok(Found::Inode(inode)) => inode.weight_bytes(),
         };
-        let key = Key::Block(wanted.kind(), wanted.handle());
+        let key = Key::of(wanted);
         self.things().supplied = true;
         self.put(key, Thing::Block(found), weight);
     }
@@ -161,10 +173,37 @@ impl Shelf {
     /// A question is being asked: what it reads is noted until [`Shelf::answered`].
     pub(crate) fn ask(&self) {
         let mut things = self.things();
+        things.begin_round();
         things.asking = Some(HashSet::new());
-        if std::mem::take(&mut things.supplied) {
-            things.round += 1;
+    }
+
+    /// What a question has missed when it was asked last, and what has not come since. None: it has all come, or nothing
+    /// comes, so the question should be asked again: perhaps it needs something else by now. For questions that cost much: to ask one again for each thing that comes, its own
+    /// and those of others, would cost more than to answer it.
+    pub(crate) fn awaited(&self, question: Question) -> Option<Missing> {
+        let mut things = self.things();
+        things.begin_round();
+        let round = things.round;
+        let mut open = things.open.iter_mut();
+        let open = open.find(|open| open.question == question)?;
+        open.round = round;
+        if open.fed.saturating_add(PATIENCE) <= round {
+            return None;
         }
+        let awaits = |key: Key| open.awaited.contains(&key);
+        let (bodies, blocks) = (open.missing.bodies.iter(), open.missing.blocks.iter());
+        let missing = Missing {
+            bodies: bodies
+                .copied()
+                .filter(|at| awaits(Key::Body(*at)))
+                .collect(),
+            blocks: blocks
+                .filter(|wanted| awaits(Key::of(wanted)))
+                .cloned()
+                .collect(),
+        };
+        things.forget();
+        (!missing.bodies.is_empty() || !missing.blocks.is_empty()).then_some(missing)
     }
 
     /// The question has its answer, or misses something.
@@ -202,6 +241,12 @@ const PLACE_BYTES: usize = 450;
 const UNREAD_BYTES: usize = 100;
 
 impl Things {
+    fn begin_round(&mut self) {
+        if std::mem::take(&mut self.supplied) {
+            self.round += 1;
+        }
+    }
+
     /// Of many bodies that nobody has read, the oldest goes. Who misses one finds it where the entry is.
     fn keep_unread(&mut self, position: u64, body: Bytes) {
         if self
@@ -237,6 +282,11 @@ impl Things {
 
     fn insert(&mut self, key: Key, thing: Thing, weight: usize) {
         self.take_out(key);
+        for open in &mut self.open {
+            if open.awaited.remove(&key) {
+                open.fed = self.round;
+            }
+        }
         self.clock += 1;
         let first = self.open.front();
         let used = match first.is_some_and(|first| first.keys.contains(&key)) {
@@ -321,20 +371,27 @@ impl Things {
     }
 
     fn reopen(&mut self, question: Question, mut keys: HashSet<Key>, missing: &Missing) {
-        keys.extend(missing.bodies.iter().map(|position| Key::Body(*position)));
-        let blocks = missing.blocks.iter();
-        keys.extend(blocks.map(|wanted| Key::Block(wanted.kind(), wanted.handle())));
+        let bodies = missing.bodies.iter().map(|position| Key::Body(*position));
+        let awaited: HashSet<Key> = bodies.chain(missing.blocks.iter().map(Key::of)).collect();
+        keys.extend(&awaited);
+        let missing = missing.clone();
         let known = self.open.iter_mut().find(|open| open.question == question);
         match known {
             Some(open) => {
                 open.round = self.round;
                 open.keys = keys;
+                open.missing = missing;
+                open.awaited = awaited;
+                open.fed = self.round;
             }
             None => self.open.push_back(Open {
                 question,
                 since: self.round,
                 round: self.round,
                 keys,
+                missing,
+                awaited,
+                fed: self.round,
             }),
         }
     }
@@ -405,8 +462,7 @@ impl Bodies for Shelf {
 
 impl Blocks for Shelf {
     fn block(&self, wanted: &Wanted) -> Result<Option<Found>, Reject> {
-        let key = Key::Block(wanted.kind(), wanted.handle());
-        match self.things().get(key) {
+        match self.things().get(Key::of(wanted)) {
             Some(Thing::Block(found)) => found.map(Some),
             _ => Ok(None),
         }

@@ -11,6 +11,7 @@ mod folds;
 mod forget;
 mod gathers;
 mod hostile;
+mod listing;
 mod locks;
 mod posix;
 mod stored;

@@ -70,6 +70,34 @@ fn things_of_the_oldest_question_stay_until_it_is_answered() {
 }
 
 #[test]
+fn question_that_costs_much_waits_until_all_that_it_misses_has_come() {
+    let shelf = shelf(9);
+    assert_eq!(shelf.awaited(7), None);
+    shelf.ask();
+    shelf.answered(7, Some(&misses(&[0, 1, 2])));
+    assert_eq!(shelf.awaited(7), Some(misses(&[0, 1, 2])));
+    shelf.put_body(1, body());
+    shelf.put_body(5, body());
+    assert_eq!(shelf.awaited(7), Some(misses(&[0, 2])));
+    shelf.put_body(0, body());
+    shelf.put_body(2, body());
+    assert_eq!(shelf.awaited(7), None);
+    // It misses something that does not come. While nothing comes for it, it is asked now and then.
+    shelf.ask();
+    shelf.answered(7, Some(&misses(&[3])));
+    let asked = (0..2 * PATIENCE).filter(|round| {
+        shelf.put_body(100 + round, body());
+        let asked = shelf.awaited(7).is_none();
+        if asked {
+            shelf.ask();
+            shelf.answered(7, Some(&misses(&[3])));
+        }
+        asked
+    });
+    assert_eq!(asked.count(), 2);
+}
+
+#[test]
 fn long_question_keeps_no_short_one_from_its_answer_and_loses_nothing_to_it() {
     let shelf = shelf(2);
     let ask = |question, positions: &[u64]| {
