@@ -2,7 +2,7 @@
 //! are made together share a round trip. A listing that is known is a page of names; it names the directories below it,
 //! and the page after it.
 //!
-//! Memory is bounded, whatever the tree: [`AHEAD`] pages, and [`MAX_WAITING_NAMES`] names in the paths of directories
+//! Memory is bounded, whatever the tree: [`AHEAD`] pages and about [`AHEAD_NAMES`] names, and [`MAX_WAITING_NAMES`] names in the paths of directories
 //! that wait. Of more than that the ones farthest away are forgotten; the walk asks for them when it comes to them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,11 @@ use crate::failure::Outcome;
 
 /// Pages that are asked for or known, and that the walk has not come to.
 const AHEAD: usize = 64;
+/// Names that these pages have, about. The engine keeps few of the blocks that listings read: more long pages at once
+/// would push out one another's.
+const AHEAD_NAMES: usize = 4096;
+/// Names of a page before any page has come.
+const FIRST_NAMES: usize = 256;
 /// Names in the paths of directories that wait until they are listed.
 const MAX_WAITING_NAMES: usize = 1 << 16;
 
@@ -49,6 +54,8 @@ pub struct Listings<'a> {
     asked: BTreeSet<Key>,
     under_way: FuturesUnordered<LocalBoxFuture<'a, (Key, Place, Outcome<Page>)>>,
     known: BTreeMap<Key, Outcome<Page>>,
+    /// Names of a page: a mean of those that have come, the last ones most.
+    names: usize,
 }
 
 impl<'a> Listings<'a> {
@@ -62,6 +69,7 @@ impl<'a> Listings<'a> {
             asked: BTreeSet::new(),
             under_way: FuturesUnordered::new(),
             known: BTreeMap::new(),
+            names: FIRST_NAMES,
         }
     }
 
@@ -109,6 +117,7 @@ impl<'a> Listings<'a> {
         self.asked.remove(&key);
         if let Ok(page) = &page {
             came(&place, &page.names);
+            self.names = (3 * self.names + page.names.len()) / 4;
             if let Some(next) = &page.next {
                 self.wait(place.clone(), Some(next.clone()));
             }
@@ -146,7 +155,8 @@ impl<'a> Listings<'a> {
 
     /// Asks for the nearest pages, as long as there is room.
     fn fill(&mut self) {
-        while self.asked.len() + self.known.len() < AHEAD
+        let most = AHEAD.min(AHEAD_NAMES / self.names.max(1));
+        while self.asked.len() + self.known.len() < most
             && let Some((key, (place, after))) = self.waiting.pop_first()
         {
             self.waiting_names -= key.path.len();

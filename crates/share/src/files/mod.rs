@@ -245,8 +245,9 @@ impl Files {
             lapsed: attempt.lapsed,
         };
         let question = question(&(0u8, call));
-        // An edit of trees begins anew each time. It waits for all that it misses, however often others are supplied.
-        if let Call::Fold(_) = call
+        // An edit of trees and a page of names begin anew each time. They wait for all that they miss, however often
+        // others are supplied.
+        if let Call::Fold(_) | Call::List { .. } = call
             && let Some(missing) = self.shelf.awaited(question)
         {
             return Err(Halt::Missing(missing));

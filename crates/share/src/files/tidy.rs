@@ -171,7 +171,11 @@ impl Files {
     /// What must be fetched first.
     pub fn forget(&self, device: DeviceKey, attested: u64, worth: u64) -> Result<bool, Missing> {
         let worth = worth.min(STAGE_OPS.into());
-        let asked = self.ask(question(&2u8), |replay| {
+        let question = question(&2u8);
+        if let Some(missing) = self.shelf.awaited(question) {
+            return Err(missing);
+        }
+        let asked = self.ask(question, |replay| {
             let from = Sources {
                 members: self.members(),
                 stored: &*self.shelf,
