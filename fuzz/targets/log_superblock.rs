@@ -42,6 +42,7 @@ fn seed(clients: u8) -> Vec<u8> {
         ring_bytes: 1 << 20,
         epoch: 2,
         cut_epoch: 0,
+        gaps: Vec::new(),
         tail: mark(4096),
         mark: mark(8192),
         clients: (0..clients).map(state).collect(),

@@ -343,6 +343,7 @@ fn log_kind(error: &LogError) -> Kind {
         | LogError::Released { .. } => Kind::LogDamaged,
         LogError::Io { .. } | LogError::Failed { .. } => Kind::LogDevice,
         LogError::Foreign => Kind::Attached,
+        LogError::Claimed { .. } => Kind::AttachedElsewhere,
         LogError::Invalid { .. } => Kind::Usage,
         LogError::Full { .. } => Kind::Defect,
         LogError::Random => Kind::System,
@@ -393,6 +394,7 @@ fn attach_kind(error: &AttachError) -> Kind {
         AttachError::Contradiction(_) => Kind::Defect,
         AttachError::Map(error) => map_kind(error),
         AttachError::Data { .. } => Kind::DataDevice,
+        AttachError::Threads(_) => Kind::System,
         AttachError::Engine(error) => engine_kind(error),
     }
 }

@@ -9,6 +9,7 @@ use crate::key::DigestKey;
 use crate::layout::Layout;
 use crate::position::{Lsn, Mark};
 use crate::ring::RingReader;
+use crate::superblock::Gap;
 
 /// Follows the chain.
 #[derive(Clone, Copy)]
@@ -16,6 +17,7 @@ pub(crate) struct Chain<'a> {
     pub key: &'a FrameKey,
     pub digests: &'a DigestKey,
     pub layout: &'a Layout,
+    pub gaps: &'a [Gap],
 }
 
 /// A frame of the chain.
@@ -45,6 +47,15 @@ pub(crate) struct Evidence<'a> {
 const PROOF_AHEAD_BYTES: usize = 256 << 10;
 
 impl Chain<'_> {
+    /// Where the log goes on after this frame.
+    pub fn beyond(&self, end: &Mark) -> Mark {
+        let gap = self.gaps.iter().find(|gap| gap.at.is_same_frame(end));
+        Mark {
+            lsn: gap.map_or(end.lsn, |gap| gap.to),
+            ..*end
+        }
+    }
+
     /// The frame after `previous`; `None` if there is no such frame. Its pages may be anything. A header that does not
     /// fit is read once more, in case it was changed on the way: it would look like the end of the log.
     ///
@@ -55,6 +66,7 @@ impl Chain<'_> {
         reader: &mut RingReader<'_>,
         previous: &Mark,
     ) -> Result<Option<Found>, LogError> {
+        let previous = &self.beyond(previous);
         if let Some(found) = self.read_next(reader, previous)? {
             return Ok(Some(found));
         }

@@ -71,6 +71,7 @@ impl Log {
         shared.sync()?;
         let mut next = superblock.clone();
         (next.mark, next.tail) = (mark, tail);
+        next.gaps.retain(|gap| gap.at.lsn >= tail.lsn);
         for state in &mut next.clients {
             if state.client == client {
                 state.oldest = oldest;

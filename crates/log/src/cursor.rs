@@ -110,6 +110,7 @@ impl<'a> Cursor<'a> {
             self.take(frame);
             return Ok(true);
         }
+        self.at = self.chain.beyond(&self.at);
         if self.at.is_same_frame(&self.end) {
             return Ok(false);
         }

@@ -88,6 +88,12 @@ pub enum LogError {
     /// Another process or host opened the log since.
     #[error("another process or host has opened the log")]
     Foreign,
+    /// Another host, or another process of this one, uses the log.
+    #[error("{by} uses the log")]
+    Claimed {
+        /// Who.
+        by: Owner,
+    },
     /// A write or sync failed earlier. Nothing is accepted any more; what was durable before still is.
     #[error("the log accepts nothing more: {cause}")]
     Failed {
@@ -117,6 +123,23 @@ pub enum LogError {
     /// The system has no randomness.
     #[error("the system has no randomness")]
     Random,
+}
+
+/// Who uses a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The name of the host.
+    pub host: String,
+    /// The number of the process there. 0: not known.
+    pub pid: u64,
+    /// Since when, in seconds since 1970.
+    pub since: u64,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {} (process {})", self.host, self.pid)
+    }
 }
 
 /// Who remembers a mark.

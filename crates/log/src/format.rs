@@ -86,6 +86,7 @@ pub fn format(
         tail: START,
         mark: START,
         clients: layout.areas.iter().map(state).collect(),
+        gaps: Vec::new(),
     };
     sync(device)?;
     slots::format(device, volume, slots)?;

@@ -10,7 +10,7 @@ use crate::position::{Lsn, Mark};
 use crate::record::Client;
 use crate::superblock::{Judged, SuperblockKey, refusal};
 
-pub use crate::superblock::{ClientState, Superblock};
+pub use crate::superblock::{ClientState, Gap, Superblock};
 
 /// The header part of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,6 +22,7 @@
 //! | `layout`, `format`, `slots`, `superblock`, `frame` | where bytes lie on the device, and what they say |
 //! | `ring`, `chain`, `recovery`, `cursor` | reading the ring; the end of the log; opening; a client's records |
 //! | `salvage` | what is left of a log with destroyed frames |
+//! | [`claim`] | who uses the log, where several hosts share its device |
 //! | `machine` | the state of an open log, without I/O |
 //! | `log`, `shared`, `durable`, `checkpoint`, `pressure` | the open log: appends, reads, group commit, superblocks |
 //! | `inspect` | what single frames and superblocks say |
@@ -30,6 +31,7 @@
 mod buffer;
 mod chain;
 mod checkpoint;
+pub mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod cursor;
@@ -55,10 +57,11 @@ mod slots;
 mod superblock;
 
 pub use buffer::{Buffer, PAGE_BYTES};
+pub use claim::{ClaimOptions, Fenced, Host, Keeper, Lease, Life, Process};
 pub use cursor::{Cursor, Entry};
 pub use device::Device;
 pub use durable::Durable;
-pub use error::{AppendError, LogError, Witness};
+pub use error::{AppendError, LogError, Owner, Witness};
 pub use file::FileDevice;
 pub use format::{format, prepare};
 pub use frame::{MAX_BODY_BYTES, MAX_PIECES};

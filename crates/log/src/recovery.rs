@@ -18,7 +18,7 @@ use crate::position::{Lsn, Mark};
 use crate::record::{Client, Record};
 use crate::ring::{Boundaries, RingReader, read_page, read_payload};
 use crate::shared::Keys;
-use crate::superblock::{self, Superblock};
+use crate::superblock::{self, Gap, MAX_GAPS, Superblock};
 
 /// Bytes that are read ahead in the ring.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -110,7 +110,7 @@ impl Recovery {
             }
             witnesses.push((Witness::Anchor, mark));
         }
-        let chain = self.keys.chain(&self.layout);
+        let chain = self.keys.chain(&self.layout, &self.superblock.gaps);
         let mut reader = RingReader::new(&*self.device, &self.layout, AHEAD_BYTES);
         let marks = witnesses.iter().map(|(_, mark)| mark.lsn);
         let mut evidence = Evidence {
@@ -120,14 +120,17 @@ impl Recovery {
             skip_errors: cut_at_error,
         };
         loop {
-            let frame = end;
-            witnesses.retain(|(_, mark)| {
-                let is_here = mark.is_same_frame(&frame);
-                if is_here {
-                    end.epoch = end.epoch.max(mark.epoch);
-                }
-                !is_here
-            });
+            // A mark may name a frame by its end, or by where the log goes on behind a gap.
+            for frame in [end, chain.beyond(&end)] {
+                end.lsn = frame.lsn;
+                witnesses.retain(|(_, mark)| {
+                    let is_here = mark.is_same_frame(&frame);
+                    if is_here {
+                        end.epoch = end.epoch.max(mark.epoch);
+                    }
+                    !is_here
+                });
+            }
             match follow(&chain, &mut reader, &end, &mut evidence) {
                 Ok(Some((frame, wrong))) => {
                     end = frame.mark;
@@ -217,7 +220,7 @@ impl Recovery {
     /// A client's records in order, from its oldest position. They come from memory as far as they were kept while
     /// the log was opened, and then from the ring again, without pages.
     pub fn cursor(&self, client: Client) -> Cursor<'_> {
-        let chain = self.keys.chain(&self.layout);
+        let chain = self.keys.chain(&self.layout, &self.superblock.gaps);
         let oldest = self.oldest(client);
         Cursor::new(&*self.device, chain, &self.kept, client, oldest, self.end)
     }
@@ -249,6 +252,24 @@ impl Recovery {
 
     fn holds(&self, lsn: Lsn) -> bool {
         self.superblock.tail.lsn <= lsn && lsn.0.is_multiple_of(PAGE) && lsn < self.end.lsn
+    }
+
+    /// Lets the next session begin so far behind the end that no write of the session before can hit it: for a log that
+    /// was taken from another host, which may have writes on their way. Does nothing if the ring has not enough room.
+    pub fn leave_gap(&mut self) {
+        let bytes = self.layout.window_bytes();
+        let used = self.end.lsn.0 - self.superblock.tail.lsn.0;
+        let needed = used + bytes + self.layout.reserve_bytes();
+        if needed > self.layout.ring_bytes || self.superblock.gaps.len() >= MAX_GAPS {
+            tracing::warn!("there is no room for a gap in the log");
+            return;
+        }
+        let gap = Gap {
+            at: self.end,
+            to: Lsn(self.end.lsn.0 + bytes),
+        };
+        self.superblock.gaps.push(gap);
+        self.end.lsn = gap.to;
     }
 
     /// Takes the log: a new epoch begins with a frame of these records, which is durable when this returns. A crash

@@ -68,11 +68,13 @@ pub fn salvage(device: Arc<dyn Device>, key: &Key) -> Result<Salvage, LogError> 
 impl Salvage {
     fn read(&mut self) -> Result<(), LogError> {
         let (device, layout) = (Arc::clone(&self.device), self.layout.clone());
+        let gaps = self.superblock.gaps.clone();
         let (frame, digests) = (self.keys.frame.clone(), self.keys.digests.clone());
         let chain = Chain {
             key: &frame,
             digests: &digests,
             layout: &layout,
+            gaps: &gaps,
         };
         let mut reader = RingReader::new(&*device, &layout, AHEAD_BYTES);
         let mut evidence = Evidence {

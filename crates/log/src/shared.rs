@@ -14,7 +14,7 @@ use crate::key::{DigestKey, Key, VolumeId};
 use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::position::Lsn;
-use crate::superblock::{Superblock, SuperblockKey};
+use crate::superblock::{Gap, Superblock, SuperblockKey};
 
 /// The longest single write in bytes.
 const WRITE_BYTES: usize = 4 << 20;
@@ -37,11 +37,12 @@ impl Keys {
     }
 
     /// Follows the chain of frames.
-    pub(crate) fn chain<'a>(&'a self, layout: &'a Layout) -> Chain<'a> {
+    pub(crate) fn chain<'a>(&'a self, layout: &'a Layout, gaps: &'a [Gap]) -> Chain<'a> {
         Chain {
             key: &self.frame,
             digests: &self.digests,
             layout,
+            gaps,
         }
     }
 }

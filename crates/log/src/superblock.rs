@@ -5,7 +5,7 @@ use trust::Reject;
 use trust::encode::{Decoder, Encoder};
 use zeroize::Zeroizing;
 
-use crate::buffer::{Buffer, PAGE_BYTES};
+use crate::buffer::{Buffer, PAGE, PAGE_BYTES};
 use crate::device::Device;
 use crate::error::LogError;
 use crate::key::{Key, VolumeId};
@@ -18,6 +18,8 @@ const FORMAT: u32 = 0;
 const TAG_AT: usize = PAGE_BYTES - 32;
 /// Longest cookie of a client in bytes.
 pub const MAX_COOKIE_BYTES: usize = 512;
+/// Gaps that the log may have between its tail and its end.
+pub(crate) const MAX_GAPS: usize = 4;
 /// Offsets of the copies, by superblock: the generation's lowest bit.
 pub(crate) const COPIES: [[u64; 2]; 2] = [[0, 128 << 10], [64 << 10, 192 << 10]];
 
@@ -53,6 +55,16 @@ pub struct ClientState {
     pub cookie: Vec<u8>,
 }
 
+/// A part of the log that nobody wrote in order. A session that took the log from another host begins behind it: what
+/// that host may still have on its way ends up in the gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The end of the last frame before it.
+    pub at: Mark,
+    /// Where the next frame begins.
+    pub to: Lsn,
+}
+
 /// The content of a superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
@@ -74,6 +86,8 @@ pub struct Superblock {
     pub mark: Mark,
     /// The clients, in the order of their areas.
     pub clients: Vec<ClientState>,
+    /// Gaps between the tail and the end, in order.
+    pub gaps: Vec<Gap>,
 }
 
 /// What a page says that may be a superblock.
@@ -110,6 +124,11 @@ impl Superblock {
         for client in &self.clients {
             out.u8(client.client.0).u64(client.area_bytes);
             out.u64(client.oldest.0).bytes(&client.cookie);
+        }
+        out.varint(self.gaps.len() as u64);
+        for gap in &self.gaps {
+            gap.at.put(&mut out);
+            out.u64(gap.to.0);
         }
         let mut out = out.finish();
         debug_assert!(out.len() <= TAG_AT);
@@ -157,6 +176,7 @@ impl Superblock {
             tail: Mark::take(&mut fields)?,
             mark: Mark::take(&mut fields)?,
             clients: Vec::new(),
+            gaps: Vec::new(),
         };
         for _ in 0..fields.bounded(MAX_CLIENTS as u64, "too many clients")? {
             superblock.clients.push(ClientState {
@@ -165,6 +185,18 @@ impl Superblock {
                 oldest: Lsn(fields.u64()?),
                 cookie: fields.bytes(MAX_COOKIE_BYTES)?.to_vec(),
             });
+        }
+        let mut behind = superblock.tail.lsn;
+        for _ in 0..fields.bounded(MAX_GAPS as u64, "too many gaps")? {
+            let gap = Gap {
+                at: Mark::take(&mut fields)?,
+                to: Lsn(fields.u64()?),
+            };
+            if gap.at.lsn < behind || gap.to <= gap.at.lsn || !gap.to.0.is_multiple_of(PAGE) {
+                return Err(fields.bad("a gap is not where it can be"));
+            }
+            behind = gap.to;
+            superblock.gaps.push(gap);
         }
         let tail = superblock.tail.lsn;
         let ordered = tail <= superblock.mark.lsn

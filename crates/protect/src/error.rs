@@ -57,6 +57,9 @@ pub enum AttachError {
         #[source]
         source: io::Error,
     },
+    /// The system has no threads.
+    #[error("cannot start a thread")]
+    Threads(#[source] io::Error),
     /// The session could not begin.
     #[error(transparent)]
     Engine(#[from] EngineError),

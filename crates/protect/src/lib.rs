@@ -21,6 +21,7 @@
 //! | `ranges` | ranges of blocks |
 //! | [`map`] | the tree of authenticated pages with the digest of each block |
 //! | [`anchor`] | where the newest mark of the log is kept, so that devices that were put back are refused |
+//! | `hosts` | this machine among others that share its disks |
 //! | `error` | why a device cannot be attached |
 //! | [`nbd`] | a server of the NBD protocol over it |
 
@@ -32,6 +33,7 @@ mod device;
 mod engine;
 pub mod enrol;
 mod error;
+mod hosts;
 mod likeness;
 pub mod map;
 pub mod nbd;
@@ -50,6 +52,7 @@ pub use engine::{
     Admission, Commit, Committed, Engine, EngineError, Homed, Homing, SettledDone, Settling, Watch,
 };
 pub use error::AttachError;
+pub use hosts::ThisHost;
 pub use recovery::{Attach, Recovered};
 pub use replay::Contradiction;
 pub use volume::{Cookie, Shape};

@@ -6,12 +6,16 @@
 
 use std::sync::Arc;
 
-use log::{Client, Device, DigestKey, Key, Log, LogError, OpenOptions, Record, Recovery};
+use log::{
+    ClaimOptions, Client, Device, DigestKey, Fenced, Key, Log, LogError, OpenOptions, Record,
+    Recovery,
+};
 
 use crate::anchor::Anchoring;
 use crate::core::{BLOCK_BYTES, Core, Limits};
 use crate::engine::{CLIENT, Engine, Parts, Watch};
 use crate::error::AttachError;
+use crate::hosts::Held;
 use crate::likeness;
 use crate::map::{Map, MapError, Value};
 use crate::reading::Reading;
@@ -33,6 +37,8 @@ pub struct Attach {
     pub cut_at_error: bool,
     /// Attach although many blocks of the data device are not what the log says. What waits in the log is written to it.
     pub accept_changed: bool,
+    /// Who attaches. Without it, nothing keeps other hosts away from the devices.
+    pub claim: Option<ClaimOptions>,
     /// Bounds on memory.
     pub limits: Limits,
     /// Bytes of the map's pages that are kept in memory.
@@ -68,8 +74,27 @@ impl Attach {
     /// Recovers, and takes the device for this process.
     ///
     /// # Errors
-    /// See [`AttachError`]. Before the log is taken nothing has changed.
-    pub fn attach(self) -> Result<(Engine, Recovered), AttachError> {
+    /// See [`AttachError`]. Before the log is taken nothing has changed, but for the claims on it.
+    pub fn attach(mut self) -> Result<(Engine, Recovered), AttachError> {
+        let Some(options) = self.claim.take() else {
+            return self.recover(None);
+        };
+        let lease = log::claim::claim(Arc::clone(&self.log), &self.key, &options)?;
+        let lease = Arc::new(lease);
+        self.log = Arc::new(Fenced::new(self.log, Arc::clone(&lease)));
+        self.data = Arc::new(Fenced::new(self.data, Arc::clone(&lease)));
+        let held = Held::new(Arc::clone(&lease), options.keep);
+        let held = held.map_err(AttachError::Threads);
+        let attached = held.and_then(|held| self.recover(Some(held)));
+        if attached.is_err()
+            && let Err(error) = lease.release()
+        {
+            tracing::warn!(%error, "cannot give back the claim on the log");
+        }
+        attached
+    }
+
+    fn recover(self, held: Option<Held>) -> Result<(Engine, Recovered), AttachError> {
         let synced = self.data.sync();
         synced.map_err(|source| AttachError::Data {
             action: "synced",
@@ -80,7 +105,7 @@ impl Attach {
             ..OpenOptions::default()
         };
         let mark = self.anchor.as_ref().map(|anchor| anchor.recorded());
-        let recovery = log::open(Arc::clone(&self.log), &self.key, mark, options)?;
+        let mut recovery = log::open(Arc::clone(&self.log), &self.key, mark, options)?;
         let cookie = Cookie::decode(recovery.cookie(CLIENT)).map_err(AttachError::Format)?;
         let shape = cookie.shape;
         if self.data.bytes() != shape.bytes {
@@ -126,7 +151,14 @@ impl Attach {
             was_detached: last.as_ref().is_none_or(|last| *last == Entry::Detached),
             ..Recovered::default()
         };
+        if held.as_ref().is_some_and(|held| held.lease().took_over()) {
+            recovery.leave_gap();
+        }
+        let session = recovery.session();
         let log = take(recovery, last.as_ref(), &adoptions)?;
+        if let Some(held) = &held {
+            held.lease().has_opened(session);
+        }
         let replay = with_choices(replay, &adoptions, log.end())?;
         let core = self.apply(&replay, &log, &map, shape.bytes, &mut recovered)?;
         let engine = Engine::new(Parts {
@@ -138,6 +170,7 @@ impl Attach {
             digests,
             anchor: self.anchor,
             watch: self.watch,
+            held,
         });
         engine.anchor().map_err(AttachError::Engine)?;
         Ok((engine, recovered))

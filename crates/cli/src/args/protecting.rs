@@ -181,6 +181,10 @@ pub struct ProtectAttach {
     /// whatever it holds, and other changed blocks read as errors
     #[arg(long)]
     pub accept_changed_device: bool,
+    /// Take the device from another host that has attached it. Programs there get errors, and what they have not
+    /// flushed is lost
+    #[arg(long)]
+    pub force: bool,
     /// Serve Prometheus metrics at http://ADDR/metrics [default: off]
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,

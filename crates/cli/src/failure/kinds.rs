@@ -277,7 +277,9 @@ kinds! {
     /// A device that something else uses.
     DeviceInUse => Locked, "unmount the file system on it, or end what uses it (`lsblk`, `losetup -l` and `fuser -v` show that), then run the command again";
     /// The device or its log is attached, here or on another host.
-    Attached => Locked, "`bulla protect status` shows what is attached here; a log that another host has attached must be detached there. Two hosts at once would destroy the log";
+    Attached => Locked, "`bulla protect status` shows what is attached here; a log that another host has attached must be detached there";
+    /// Another host, or a process that this one does not know, uses the log.
+    AttachedElsewhere => Locked, "detach it there. If that host is to lose it, `attach --force` takes it: programs there get errors, and what they have not flushed is lost";
     /// No attached device has this name.
     NotAttached => NotFound, "`bulla protect status` lists the attached devices of this user; `bulla protect attach DEVICE --log LOG` attaches one";
     /// The daemon of an attached device does not answer.

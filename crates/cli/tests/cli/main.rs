@@ -35,6 +35,7 @@ mod packages;
 mod policies;
 mod proofs;
 mod protect;
+mod protect_hosts;
 mod protect_kills;
 mod protect_refusals;
 mod proxies;

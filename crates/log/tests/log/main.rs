@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod basic;
+mod claims;
 mod commit;
 mod crash;
 mod faults;

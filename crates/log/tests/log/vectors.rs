@@ -131,6 +131,19 @@ fn superblock_verdict(page: &[u8]) -> &'static str {
     }
 }
 
+/// Gaps, in pages from the tail on.
+fn gaps(tail: u64, pages: &[(u64, u64)]) -> Vec<inspect::Gap> {
+    let gap = |(at, to): &(u64, u64)| inspect::Gap {
+        at: log::Mark {
+            epoch: 1,
+            lsn: log::Lsn(tail + at * PAGE),
+            tag: [3; 32],
+        },
+        to: log::Lsn(tail + to * PAGE),
+    };
+    pages.iter().map(gap).collect()
+}
+
 /// The superblock of a log that was just formatted, one of a log in use, and changed ones.
 fn superblocks(used: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let page = |bytes: &[u8]| bytes[..PAGE as usize].to_vec();
@@ -170,6 +183,22 @@ fn superblocks(used: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         (
             "mark-before-the-tail",
             changed(&|s| s.mark.lsn.0 = s.tail.lsn.0 - PAGE),
+        ),
+        ("gap", changed(&|s| s.gaps = gaps(s.tail.lsn.0, &[(1, 4)]))),
+        (
+            "gaps-without-order",
+            changed(&|s| s.gaps = gaps(s.tail.lsn.0, &[(1, 4), (3, 5)])),
+        ),
+        (
+            "gap-that-goes-back",
+            changed(&|s| s.gaps = gaps(s.tail.lsn.0, &[(2, 1)])),
+        ),
+        (
+            "too-many-gaps",
+            changed(&|s| {
+                let many = [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6)];
+                s.gaps = gaps(s.tail.lsn.0, &many);
+            }),
         ),
         (
             "oldest-before-the-tail",

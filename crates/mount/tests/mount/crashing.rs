@@ -81,6 +81,7 @@ async fn attach_until_told() {
         anchor: None,
         cut_at_error: false,
         accept_changed: false,
+        claim: None,
         limits: Limits::default(),
         map_cache_bytes: 1 << 20,
         watch: Arc::new(Told),

@@ -104,6 +104,7 @@ fn attach(machine: &Machine) -> Attach {
         anchor: None,
         cut_at_error: false,
         accept_changed: false,
+        claim: None,
         limits: Limits::default(),
         map_cache_bytes: 1 << 20,
         watch: Arc::new(Told),

@@ -67,6 +67,7 @@ fn start(machine: &Machine, limits: Limits, pace: Pace) -> Protected {
         anchor: None,
         cut_at_error: false,
         accept_changed: false,
+        claim: None,
         limits: Limits {
             hash_run_blocks: u64::MAX,
             ..limits

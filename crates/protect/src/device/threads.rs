@@ -213,6 +213,13 @@ impl Shared {
     }
 
     pub(super) fn look_for_others(&self) {
+        if let Some(why) = self.engine.lease().and_then(|lease| lease.lost())
+            && self.engine.failure().is_none()
+        {
+            self.engine.fail(&why);
+            self.wake_all();
+            return;
+        }
         if let Err(error) = self.engine.log().check_session()
             && self.engine.failure().is_none()
         {

@@ -23,12 +23,13 @@ use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use log::{Client, Device, DigestKey, Log, LogError, Lsn};
+use log::{Client, Device, DigestKey, Lease, Log, LogError, Lsn};
 
 use crate::anchor::{AnchorError, Anchoring};
 use crate::beside::Beside;
 use crate::block::BlockError;
 use crate::core::{BLOCK_BYTES, Core, Counts, Seq};
+use crate::hosts::Held;
 use crate::map::{Map, MapError};
 use crate::volume::Shape;
 
@@ -56,6 +57,7 @@ pub struct Engine {
     anchor: Option<Anchoring>,
     failure: Mutex<Option<String>>,
     watch: Arc<dyn Watch>,
+    held: Option<Held>,
     beside: OnceLock<Beside>,
     /// Readers that wait for pages of the map.
     map_readers: AtomicUsize,
@@ -86,6 +88,7 @@ pub(crate) struct Parts {
     pub digests: DigestKey,
     pub anchor: Option<Anchoring>,
     pub watch: Arc<dyn Watch>,
+    pub held: Option<Held>,
 }
 
 impl Engine {
@@ -100,6 +103,7 @@ impl Engine {
             anchor: parts.anchor,
             failure: Mutex::new(None),
             watch: parts.watch,
+            held: parts.held,
             beside: OnceLock::new(),
             map_readers: AtomicUsize::new(0),
         }
@@ -191,6 +195,11 @@ impl Engine {
             Some(anchor) => Ok(anchor.flush()?),
             None => Ok(()),
         }
+    }
+
+    /// The claim that keeps other hosts away, if there is one.
+    pub fn lease(&self) -> Option<&Arc<Lease>> {
+        self.held.as_ref().map(Held::lease)
     }
 
     /// Why the device takes no more writes, if so.

@@ -15,6 +15,8 @@
 //! | `refusals` | a full disk, a failed sync, a second host |
 //! | `ring_rot` | schedules in which a page of the ring rots while the device is attached |
 //! | `rot` | pages of the map and of the ring that are changed: what else goes on |
+//! | `hosts` | threads that act as hosts, one at a time, by a schedule |
+//! | `two_hosts` | two hosts that share the devices, and stop for a while at any operation |
 //! | `raw`, `controls` | a raw disk, on which the explorer must find faults |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
@@ -25,6 +27,7 @@ mod content;
 mod controls;
 mod exhaustive;
 mod explorer;
+mod hosts;
 mod life;
 mod model;
 mod protected;
@@ -34,3 +37,4 @@ mod ring_rot;
 mod rot;
 mod subject;
 mod trace;
+mod two_hosts;

@@ -63,7 +63,7 @@ impl ProtectedDevice {
     }
 }
 
-fn key() -> Key {
+pub fn key() -> Key {
     Key::new([9; 32])
 }
 
@@ -208,6 +208,7 @@ impl ProtectedDevice {
             anchor,
             cut_at_error: false,
             accept_changed: false,
+            claim: None,
             limits: self.limits,
             map_cache_bytes: BLOCK as usize,
             watch: alarms.clone(),

@@ -11,8 +11,8 @@ use ::mount::Signals;
 use ::protect::anchor::{AnchorError, AnchorMode, Anchoring, FileAnchor};
 use ::protect::map::DEFAULT_CACHE_BYTES;
 use ::protect::nbd::Address;
-use ::protect::{Attach, Block, BlockError, Limits, Pace, Protected, Recovered};
-use log::{Key, VolumeId};
+use ::protect::{Attach, Block, BlockError, Limits, Pace, Protected, Recovered, ThisHost};
+use log::{ClaimOptions, Key, VolumeId};
 use serde_json::{Map, Value, json};
 use state::slots::VolumeKey;
 use tokio::runtime::Runtime;
@@ -294,6 +294,11 @@ fn open(args: &ProtectAttach, paths: &Paths, key: VolumeKey) -> Outcome<Opened> 
         anchor,
         cut_at_error: args.cut_at_error,
         accept_changed: args.accept_changed_device,
+        claim: Some(ClaimOptions {
+            host: Arc::new(ThisHost),
+            force: args.force,
+            keep: true,
+        }),
         limits: Limits::default(),
         map_cache_bytes: DEFAULT_CACHE_BYTES,
         watch: watcher.clone(),

@@ -166,6 +166,7 @@ fn check(machine: &Machine) {
         anchor: None,
         cut_at_error: false,
         accept_changed: false,
+        claim: None,
         limits: Limits::default(),
         map_cache_bytes: 1 << 20,
         watch: Arc::new(Silent),

@@ -99,6 +99,7 @@ pub fn attach_within(
         anchor: None,
         cut_at_error: false,
         accept_changed: false,
+        claim: None,
         limits,
         map_cache_bytes: 64 << 10,
         watch: watch.clone(),
