@@ -1,10 +1,10 @@
 //! All schedules of up to three operations on two blocks, with the background work at every stage between them, and all
 //! crashes. Devices are honest.
 
-use sim::device::Machine;
+use sim::device::{Machine, Stop};
 
-use crate::explorer::{Explorer, Scope, Tried};
-use crate::model::Model;
+use crate::explorer::{Explorer, Scope, Session, Tried};
+use crate::model::{Model, Trust};
 use crate::protected::{ProtectedDevice, machine};
 use crate::subject::Attach;
 use crate::trace::{Action, Trace};
@@ -131,6 +131,50 @@ fn background_work_in_other_orders_loses_nothing() {
             explored.unwrap_or_else(|failure| panic!("{failure}"));
         }
     }
+}
+
+/// After a kill, reads of the data device return bytes that a power cut can still lose. A recovery that finds a new
+/// version there says so in the log, so it must have synced them before.
+#[test]
+fn power_cut_during_a_recovery_keeps_what_the_recovery_chose() {
+    let device = ProtectedDevice::small();
+    // Only blocks that were zeros are logged as digests.
+    let (machine, model) = &starts(&device)[0];
+    let before = machine.device("D").contents();
+    let machine = machine.fork();
+    let subject = device.attach(&machine).unwrap();
+    let mut session = Session::begin(machine, model.clone(), subject, Trust::Honest).unwrap();
+    // The log has the digest of the block, and the data device its content, which is not synced.
+    for action in actions("w0-8 s0 s0 s0 s1 s1") {
+        session.act(&action, Trust::Honest).unwrap();
+    }
+    let Session { machine, model, .. } = session;
+    machine.stop();
+    let is_old = |machine: &Machine| machine.device("D").contents() == before;
+    let cuts = power_cuts(&machine);
+    assert!(
+        !is_old(&machine) && cuts.iter().any(is_old),
+        "{}",
+        cuts.len()
+    );
+    let killed = machine.outcomes(Stop::Kill, 1, 64, 0).next().unwrap();
+    let machine = machine.restart(Stop::Kill, 1, &killed);
+    machine.record();
+    device.attach(&machine).unwrap();
+    let recovery = machine.recorded();
+    assert!(!recovery.is_empty());
+    for machine in recovery.iter().flat_map(power_cuts) {
+        let subject = device.attach(&machine).unwrap();
+        Session::begin(machine, model.clone(), subject, Trust::Honest).unwrap();
+    }
+}
+
+/// The machines that a power cut may leave.
+fn power_cuts(machine: &Machine) -> Vec<Machine> {
+    let outcomes = machine.outcomes(Stop::Power, 1, 64, 0);
+    outcomes
+        .map(|outcome| machine.restart(Stop::Power, 1, &outcome))
+        .collect()
 }
 
 #[test]

@@ -221,11 +221,20 @@ fn calls_end_soon_beside_a_fold_that_needs_more_than_the_shelf_has() {
         let write = net.write(name, "new");
         net.done(1, write);
     }
+    // The other device has what it needs to write this file.
+    let last = names.last().unwrap();
+    let write = net.write(last, "newer");
+    net.done(0, write);
     net.rest();
-    // The other device has to fetch all bodies and blocks, and has room for a quarter of them.
+    // It has to fetch all other bodies and blocks, and has room for a quarter of them.
     net.blocks_ms = 40;
     let (before, began, size) = (net.fetched, net.now_ms, net.stored.len());
     let fold = net.issue(0, Call::Fold(owner));
+    // The log grows while the fold waits.
+    for number in 0..4 {
+        let write = net.write(last, &format!("newer {number}"));
+        net.done(0, write);
+    }
     for name in &names {
         let began = net.now_ms;
         let gone = net.unlink(name);

@@ -56,6 +56,14 @@ fn what_was_seen_is_replaced_and_nothing_else() {
     net.done(1, same);
     let old = put(&mut net, "f", "x", &three);
     assert_eq!(net.call(0, old), refused(Refused::Stale));
+    // The file that was seen is as it was, and has another name.
+    let same = seen(&mut net, 0, "f");
+    let moved = net.rename("f", "g", Over::Replace);
+    net.done(1, moved);
+    let other = net.create("f", regular("four"), false);
+    net.done(1, other);
+    let old = put(&mut net, "f", "x", &same);
+    assert_eq!(net.call(0, old), refused(Refused::Stale));
     // Nothing has the name.
     let (last, gone) = (seen(&mut net, 0, "f"), net.unlink("f"));
     net.done(1, gone);

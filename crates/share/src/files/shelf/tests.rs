@@ -169,14 +169,15 @@ fn turn_stays_while_the_others_have_not_waited_long() {
     shelf.put_body(0, body());
     long();
     for round in 10..10 + 2 * PATIENCE {
+        // Another question waits at each moment, but none of them for long.
         shelf.ask();
         shelf.answered(round, Some(&misses(&[10 * round])));
+        shelf.ask();
+        shelf.answered(round - 1, None);
         shelf.put_body(10 * round, body());
         long();
         (1..=3).for_each(|other| shelf.put_body(10 * round + other, body()));
         assert!(has(&shelf, 0), "round {round}");
-        shelf.ask();
-        shelf.answered(round, None);
     }
 }
 
