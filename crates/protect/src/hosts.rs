@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use log::{Host, Keeper, Lease, Life, Process};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The claim of an attached device.
@@ -63,14 +65,7 @@ impl Host for ThisHost {
         if process.pid == 0 || process.started == 0 || namespace().ok() != Some(process.namespace) {
             return Life::Unknown;
         }
-        match look(process.pid) {
-            Ok((state, started)) if started == process.started && !matches!(state, 'Z' | 'X') => {
-                Life::Runs
-            }
-            Ok(_) => Life::Ended,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Life::Ended,
-            Err(_) => Life::Unknown,
-        }
+        judge(process, look(process.pid))
     }
 
     fn now(&self) -> Duration {
@@ -89,6 +84,26 @@ impl Host for ThisHost {
 /// The namespace that numbers this process.
 fn namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/self/ns/pid")?.ino())
+}
+
+/// What became of a process of which `/proc` says this.
+fn judge(process: &Process, found: io::Result<(char, u64)>) -> Life {
+    match found {
+        Ok((state, started)) if started == process.started && !matches!(state, 'Z' | 'X') => {
+            Life::Runs
+        }
+        Ok(_) => Life::Ended,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_no_process(process.pid) => {
+            Life::Ended
+        }
+        Err(_) => Life::Unknown,
+    }
+}
+
+/// `/proc` may hide processes (the option hidepid, ProtectProc= of systemd). The kernel tells of each whether it exists.
+fn is_no_process(pid: u64) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 /// The state of a process, and when it started (proc(5), *stat*).
@@ -139,6 +154,8 @@ mod tests {
             ..own
         };
         assert_eq!(host.life(&process), Life::Runs);
+        let hidden = || judge(&process, Err(io::ErrorKind::NotFound.into()));
+        assert_eq!(hidden(), Life::Unknown, "it runs, and /proc hides it");
         child.kill().unwrap();
         // It is not waited for yet.
         let until = host.now() + Duration::from_secs(10);
@@ -148,6 +165,7 @@ mod tests {
         assert_eq!(host.life(&process), Life::Ended);
         child.wait().unwrap();
         assert_eq!(host.life(&process), Life::Ended);
+        assert_eq!(hidden(), Life::Ended);
     }
 
     #[test]

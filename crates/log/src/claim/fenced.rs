@@ -2,21 +2,32 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Lease;
 use crate::device::Device;
 
-/// A device that is written only while its user has the claim. A sync succeeds only if the claim still stood after it:
-/// what was acknowledged was durable before another host could take the log.
+/// A device that is written only while its user has the claim. A sync of something written succeeds only if the claims
+/// are read after it and the own one still stands: what was acknowledged was durable before another host could take the
+/// log. That holds on any clock, also on one that stood still because a hypervisor paused the machine.
 pub struct Fenced {
     device: Arc<dyn Device>,
     lease: Arc<Lease>,
+    /// Writes that have begun.
+    written: AtomicU64,
+    /// Those of them that were durable while the claim stood.
+    confirmed: AtomicU64,
 }
 
 impl Fenced {
     /// Puts a fence before a device.
     pub fn new(device: Arc<dyn Device>, lease: Arc<Lease>) -> Fenced {
-        Fenced { device, lease }
+        Fenced {
+            device,
+            lease,
+            written: AtomicU64::new(0),
+            confirmed: AtomicU64::new(0),
+        }
     }
 }
 
@@ -35,17 +46,25 @@ impl Device for Fenced {
 
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         self.lease.check()?;
+        self.written.fetch_add(1, Ordering::SeqCst);
         self.device.write(offset, from)
     }
 
     fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.lease.check()?;
+        self.written.fetch_add(1, Ordering::SeqCst);
         self.device.zero(offset, bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.lease.check()?;
+        let written = self.written.load(Ordering::SeqCst);
         self.device.sync()?;
-        self.lease.check()
+        if self.confirmed.load(Ordering::SeqCst) >= written {
+            return self.lease.check();
+        }
+        self.lease.confirm()?;
+        self.confirmed.fetch_max(written, Ordering::SeqCst);
+        Ok(())
     }
 }

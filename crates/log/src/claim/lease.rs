@@ -21,12 +21,19 @@ pub const LOOK: Duration = Duration::from_secs(1);
 pub const LEASE: Duration = Duration::from_millis(2500);
 /// A claim that is not where it was is read again, in case it was changed on the way.
 const TRIES: usize = 3;
+/// After a look that failed or took longer than [`LEASE`], it is looked again so often.
+const LOOKS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(100);
+/// So often others are answered in one look.
+const ANSWERS: usize = 16;
 
 /// The right to write, as long as the claim stands.
 pub struct Lease {
     parts: Parts,
     /// Nanoseconds of the host's clock. 0: nothing is written any more.
     valid_until: AtomicU64,
+    /// Looks that have begun.
+    begun: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -37,17 +44,37 @@ pub(super) struct Parts {
     pub superblocks: SuperblockKey,
     pub host: Arc<dyn Host>,
     pub slot: usize,
-    pub took_over: bool,
+    /// Slots of others that were watched in vain, as they were.
+    pub silent: Vec<(usize, Slot)>,
 }
 
 struct State {
     claim: Claim,
     /// The session of the log, once it is open.
     log_session: Option<[u8; 16]>,
-    /// Claims of others that were answered.
-    answered: Vec<Session>,
+    /// What others have in their slots, and was answered.
+    answered: Vec<Asked>,
+    /// The number of the last look that found the own claim and left nothing unanswered.
+    confirmed: u64,
     lost: Option<Arc<str>>,
     released: bool,
+}
+
+/// What another host asks by. A page that is not authentic may be a claim that is being written.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Claim(Session),
+    Page(usize, Option<[u8; 32]>),
+}
+
+impl Asked {
+    fn by((number, slot): (usize, &Slot)) -> Option<Asked> {
+        match slot {
+            Slot::Free => None,
+            Slot::Claim(claim) => Some(Asked::Claim(claim.session)),
+            Slot::Unknown(hash) => Some(Asked::Page(number, *hash)),
+        }
+    }
 }
 
 /// The claim is gone.
@@ -57,16 +84,21 @@ struct Lost(Arc<str>);
 
 impl Lease {
     pub(super) fn new(parts: Parts, claim: Claim) -> Lease {
+        let silent = parts.silent.iter();
+        let answered = silent.map(|(slot, _)| Asked::Claim(claim.mark(*slot).session));
+        let answered = answered.collect();
         Lease {
-            parts,
             valid_until: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             state: Mutex::new(State {
                 claim,
                 log_session: None,
-                answered: Vec::new(),
+                answered,
+                confirmed: 0,
                 lost: None,
                 released: false,
             }),
+            parts,
         }
     }
 
@@ -76,19 +108,52 @@ impl Lease {
 
     /// Whether the log was taken from another host that did not give its claim back: it may have writes on their way.
     pub fn took_over(&self) -> bool {
-        self.parts.took_over
+        !self.parts.silent.is_empty()
     }
 
     /// Whether a write is safe now. Looks at the claims if the last look is too long ago, as after a suspension.
     ///
     /// # Errors
-    /// Another host has taken the log, or the claims cannot be read: then nothing may be written.
+    /// Another host has taken the log, or the claims cannot be read, or only so slowly that the answer is old when it
+    /// comes: then nothing may be written.
     pub fn check(&self) -> io::Result<()> {
-        let now = nanoseconds(self.parts.host.now());
-        if now < self.valid_until.load(Ordering::Acquire) {
+        if self.is_valid() {
             return Ok(());
         }
-        self.look()
+        let mut state = self.state();
+        for _ in 0..LOOKS {
+            // Another thread may have looked while this one waited for the lock.
+            if self.is_valid() {
+                return Ok(());
+            }
+            self.look_again(&mut state)?;
+        }
+        match self.is_valid() {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the claims on the log are read too slowly",
+            )),
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        nanoseconds(self.parts.host.now()) < self.valid_until.load(Ordering::Acquire)
+    }
+
+    /// Whether the claim stands in a look that begins after this call. What was durable before the call was so before
+    /// another host could read the log. Needs no clock.
+    ///
+    /// # Errors
+    /// As [`check`](Lease::check).
+    pub fn confirm(&self) -> io::Result<()> {
+        let begun = self.begun.load(Ordering::SeqCst);
+        let mut state = self.state();
+        // A look of another thread that began after the call does as well.
+        if state.confirmed > begun {
+            return Ok(());
+        }
+        self.look_again(&mut state)
     }
 
     /// Looks at the claims, and answers those of others.
@@ -96,47 +161,73 @@ impl Lease {
     /// # Errors
     /// As [`check`](Lease::check).
     pub fn look(&self) -> io::Result<()> {
-        let mut state = self.state();
+        self.look_once(&mut self.state())
+    }
+
+    /// Looks until it succeeds, or a bounded number of times.
+    fn look_again(&self, state: &mut State) -> io::Result<()> {
+        for _ in 1..LOOKS {
+            match self.look_once(state) {
+                Err(_) if state.lost.is_none() && !state.released => {
+                    self.parts.host.wait(PAUSE);
+                }
+                looked => return looked,
+            }
+        }
+        self.look_once(state)
+    }
+
+    fn look_once(&self, state: &mut State) -> io::Result<()> {
         if state.released {
             return Err(io::Error::other("the claim on the log was given back"));
         }
         if let Some(why) = &state.lost {
             return Err(io::Error::other(Lost(Arc::clone(why))));
         }
-        let mut has_answered = false;
-        loop {
+        let (mut has_written, mut has_mended) = (false, false);
+        for _ in 0..ANSWERS {
+            let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
             let began = self.parts.host.now();
             let slots = self.read_slots(&state.claim.session)?;
             if let Some(why) = self.taken(&slots, &state.claim) {
-                return Err(self.lose(&mut state, why));
+                return Err(self.lose(state, why));
             }
-            let others = || others(&slots, self.parts.slot).map(|claim| claim.session);
-            state
-                .answered
-                .retain(|session| others().any(|it| it == *session));
-            let unanswered: Vec<Session> =
-                others().filter(|it| !state.answered.contains(it)).collect();
-            if unanswered.is_empty() {
-                if has_answered && !self.is_log_ours(&state)? {
+            let stands = slots[self.parts.slot].is_of(&state.claim.session);
+            if !stands && has_mended {
+                return Err(io::Error::other("the claim on the log cannot be read"));
+            }
+            let others = slots.iter().enumerate();
+            let others = others.filter(|(slot, _)| *slot != self.parts.slot);
+            let asked: Vec<Asked> = others.filter_map(Asked::by).collect();
+            state.answered.retain(|it| asked.contains(it));
+            let is_new = |it: &Asked| !state.answered.contains(it);
+            let unanswered: Vec<Asked> = asked.into_iter().filter(is_new).collect();
+            if stands && unanswered.is_empty() {
+                if has_written && !self.is_log_ours(state)? {
                     let why = "another host has attached and detached the device since";
-                    return Err(self.lose(&mut state, why.into()));
+                    return Err(self.lose(state, why.into()));
                 }
                 let until = nanoseconds(began + LEASE);
                 self.valid_until.store(until, Ordering::Release);
+                state.confirmed = number;
                 return Ok(());
             }
             // The others see an answer by the counter. Then everything is read again: one of them may have taken the log
-            // before it could see the answer.
+            // before it could see the answer. A claim of this host that is damaged is mended in the same way.
             state.claim.counter += 1;
-            page::write(
-                &*self.parts.device,
-                &self.parts.key,
-                self.parts.slot,
-                &state.claim,
-            )?;
+            self.write(&state.claim)?;
             state.answered.extend(unanswered);
-            has_answered = true;
+            (has_written, has_mended) = (true, !stands);
         }
+        Err(io::Error::other(
+            "the claims on the log change faster than they can be answered",
+        ))
+    }
+
+    fn write(&self, claim: &Claim) -> io::Result<()> {
+        let Parts { device, key, .. } = &self.parts;
+        page::write(&**device, key, self.parts.slot, claim)?;
+        device.sync()
     }
 
     fn read_slots(&self, own: &Session) -> io::Result<Vec<Slot>> {
@@ -160,21 +251,49 @@ impl Lease {
         let key = &self.parts.superblocks;
         let found = superblock::load_with(&*self.parts.device, |_| key.clone());
         let found = found.map_err(io::Error::other)?;
-        Ok(found.newest.session == session)
+        match found.unreadable {
+            // It may be the newest.
+            Some(error) => Err(io::Error::other(error)),
+            None => Ok(found.newest.session == session),
+        }
     }
 
-    /// The log is open, with this session.
+    /// The log is open, with this session, and so is the gap if it was taken from other hosts: clears their slots.
     pub fn has_opened(&self, session: [u8; 16]) {
-        self.state().log_session = Some(session);
+        let mut state = self.state();
+        state.log_session = Some(session);
+        if state.released || state.lost.is_some() || self.parts.silent.is_empty() {
+            return;
+        }
+        if let Err(error) = self.clear_silent(&state.claim) {
+            tracing::warn!(%error, "cannot clear old claims on the log");
+        }
+    }
+
+    fn clear_silent(&self, own: &Claim) -> io::Result<()> {
+        let device = &*self.parts.device;
+        let slots = page::read(device, &self.parts.key)?;
+        for (number, before) in &self.parts.silent {
+            // An answer that came late may have put the claim of the other host back.
+            let late = before.claim().map(|claim| claim.session);
+            let mark = own.mark(*number).session;
+            let found = slots[*number].claim().map(|claim| claim.session);
+            if found == Some(mark) || found.is_some() && found == late {
+                page::free(device, *number)?;
+            }
+        }
+        device.sync()
     }
 
     /// Who has taken the log, if somebody has.
     fn taken(&self, slots: &[Slot], own: &Claim) -> Option<Arc<str>> {
         let mut others = others(slots, self.parts.slot);
-        let taker = match slots[self.parts.slot].is_of(&own.session) {
+        let slot = &slots[self.parts.slot];
+        let taker = match slot.is_of(&own.session) || slot.is_unknown() {
+            // Another host writes claims or zeros, so a page that is neither is damaged.
             true => Some(others.find(|claim| claim.term > own.term)?),
             // Whoever took the log has cleared it.
-            false => slots[self.parts.slot].claim().or_else(|| others.next()),
+            false => slot.claim().or_else(|| others.next()),
         };
         Some(match taker {
             Some(claim) => format!("{} has attached the device since", claim.owner()).into(),
@@ -187,6 +306,7 @@ impl Lease {
     fn lose(&self, state: &mut State, why: Arc<str>) -> io::Error {
         tracing::error!(%why, "this host must not write to the log any more");
         self.valid_until.store(0, Ordering::Release);
+        state.confirmed = 0;
         state.lost = Some(Arc::clone(&why));
         io::Error::other(Lost(why))
     }
@@ -212,6 +332,7 @@ impl Lease {
             return Ok(());
         }
         state.released = true;
+        state.confirmed = 0;
         let stands = |slots: Vec<Slot>| slots[self.parts.slot].is_of(&state.claim.session);
         let freed = self
             .read_slots(&state.claim.session)

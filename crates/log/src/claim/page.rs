@@ -99,6 +99,23 @@ impl Claim {
         }
     }
 
+    /// What stays in a slot of another host from which this claim has taken the log, until the log is open. It is of no
+    /// process, so that the next host watches it.
+    pub fn mark(&self, slot: usize) -> Claim {
+        let mut session = self.session;
+        session[15] ^= slot as u8 + 1;
+        Claim {
+            session,
+            system: [0; 16],
+            process: Process {
+                namespace: 0,
+                pid: 0,
+                started: 0,
+            },
+            ..self.clone()
+        }
+    }
+
     fn encode(&self, key: &ClaimKey) -> Buffer {
         let mut out = Encoder::new();
         out.raw(&MAGIC).u32(FORMAT).u32(0).raw(&key.volume.0);
@@ -153,16 +170,20 @@ impl Claim {
 pub(super) enum Slot {
     Free,
     Claim(Claim),
-    /// Anything that is not authentic, and what cannot be read.
-    Unknown,
+    /// Anything that is not authentic, by its hash. `None`: it cannot be read.
+    Unknown(Option<[u8; 32]>),
 }
 
 impl Slot {
     pub fn claim(&self) -> Option<&Claim> {
         match self {
             Slot::Claim(claim) => Some(claim),
-            Slot::Free | Slot::Unknown => None,
+            Slot::Free | Slot::Unknown(_) => None,
         }
+    }
+
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Slot::Unknown(_))
     }
 
     pub fn is_of(&self, session: &Session) -> bool {
@@ -191,13 +212,13 @@ pub(super) fn read(device: &dyn Device, key: &ClaimKey) -> io::Result<Vec<Slot>>
         match device.read(offset(slot), &mut page) {
             Ok(()) => slots.push(judge(&page, key)),
             Err(error) => {
-                slots.push(Slot::Unknown);
+                slots.push(Slot::Unknown(None));
                 failed = Some(error);
             }
         }
     }
     match failed {
-        Some(error) if slots.iter().all(|slot| *slot == Slot::Unknown) => Err(error),
+        Some(error) if slots.iter().all(Slot::is_unknown) => Err(error),
         _ => Ok(slots),
     }
 }
@@ -206,7 +227,10 @@ fn judge(page: &[u8], key: &ClaimKey) -> Slot {
     if page.iter().all(|byte| *byte == 0) {
         return Slot::Free;
     }
-    Claim::decode(page, key).map_or(Slot::Unknown, Slot::Claim)
+    match Claim::decode(page, key) {
+        Some(claim) => Slot::Claim(claim),
+        None => Slot::Unknown(Some(*blake3::hash(page).as_bytes())),
+    }
 }
 
 /// Writes a claim.

@@ -65,7 +65,7 @@ pub fn claim(
         taking.withdraw();
         return Err(error);
     }
-    let took_over = !taking.watched.is_empty();
+    let silent = taking.watched.into_iter().collect();
     let superblocks = SuperblockKey::new(secret, volume);
     let claim = taking.claim;
     let host = Arc::clone(&options.host);
@@ -75,7 +75,7 @@ pub fn claim(
         superblocks,
         host,
         slot,
-        took_over,
+        silent,
     };
     let lease = Lease::new(parts, claim);
     match lease.look() {
@@ -107,7 +107,7 @@ fn sort(
             Slot::Claim(claim) if claim.system == system && system != [0; 16] => {
                 host.life(&claim.process)
             }
-            Slot::Claim(_) | Slot::Unknown => Life::Unknown,
+            Slot::Claim(_) | Slot::Unknown(_) => Life::Unknown,
         };
         match (life, slot) {
             (Life::Ended, _) => ended.push(number),
@@ -130,10 +130,10 @@ fn choose(
 ) -> Result<usize, LogError> {
     let start = usize::from(session[0]) % SLOTS;
     let order = || (0..SLOTS).map(|n| (start + n) % SLOTS);
-    let is = |wanted: Slot| order().find(|slot| slots[*slot] == wanted);
-    let free = ended.first().copied().or_else(|| is(Slot::Free));
+    let free = || order().find(|slot| slots[*slot] == Slot::Free);
+    let free = ended.first().copied().or_else(free);
     // What is not authentic is nobody's.
-    let free = free.or_else(|| is(Slot::Unknown));
+    let free = free.or_else(|| order().find(|slot| slots[*slot].is_unknown()));
     match (free, slots[start].claim()) {
         (Some(slot), _) => Ok(slot),
         (None, Some(claim)) if !force => Err(claimed(claim)),
@@ -168,12 +168,17 @@ impl Taking<'_> {
             // The owner may have answered since. If it has not, it sees that the log is taken before it writes again.
             self.look()?;
         }
-        let stale = ended.iter().filter(|slot| **slot != self.slot);
-        let stale: Vec<usize> = stale.chain(self.watched.keys()).copied().collect();
-        for slot in &stale {
-            page::free(self.device, *slot).map_err(failed("write"))?;
+        let ended: Vec<_> = ended.iter().filter(|slot| **slot != self.slot).collect();
+        for slot in &ended {
+            page::free(self.device, **slot).map_err(failed("write"))?;
         }
-        match stale.is_empty() {
+        // Marks in the others' slots stay until the log is open. If this host ends before, the next one also leaves the
+        // gap that late writes of the others need.
+        for slot in self.watched.keys() {
+            let mark = self.claim.mark(*slot);
+            page::write(self.device, self.key, *slot, &mark).map_err(failed("write"))?;
+        }
+        match ended.is_empty() && self.watched.is_empty() {
             true => Ok(()),
             false => self.device.sync().map_err(failed("sync")),
         }

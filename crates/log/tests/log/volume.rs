@@ -68,6 +68,8 @@ pub struct Hooked {
     pub device: Arc<dyn Device>,
     pub before_write: Box<dyn Fn() + Send + Sync>,
     pub before_sync: Box<dyn Fn() + Send + Sync>,
+    /// Gets the offset. Its error is that of the read.
+    pub before_read: Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>,
 }
 
 impl Hooked {
@@ -76,6 +78,7 @@ impl Hooked {
             device,
             before_write: Box::new(|| {}),
             before_sync: Box::new(|| {}),
+            before_read: Box::new(|_| Ok(())),
         }
     }
 }
@@ -90,6 +93,7 @@ impl Device for Hooked {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        (self.before_read)(offset)?;
         self.device.read(offset, into)
     }
 

@@ -25,7 +25,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`BlockError::Integrity`] for a block that is nowhere as it was written, [`BlockError::Io`],
-    /// [`BlockError::Range`].
+    /// [`BlockError::Range`]. [`BlockError::ReadOnly`] for a block that is not as it was written here, because another
+    /// host has taken the devices.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), BlockError> {
         self.check_range(offset, into.len() as u64)?;
         let end = offset + into.len() as u64;
@@ -201,6 +202,14 @@ impl Engine {
                 None => continue,
                 Some(_) => break,
             }
+        }
+        // A host that has taken the devices writes to them: what it wrote is no damage.
+        if let Some(why) = self.lease().and_then(|lease| {
+            let _ = lease.look();
+            lease.lost()
+        }) {
+            let why = why.to_string();
+            return Err(BlockError::ReadOnly { why });
         }
         if let Some(page) = self.repair(block) {
             return Ok(page);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use log::claim::LEASE;
 use log::{Device, Host, Life, Process};
 use sim::device::SimDevice;
 
@@ -23,6 +24,8 @@ pub struct Stall {
     pub host: usize,
     pub at: usize,
     pub time: Duration,
+    /// A hypervisor stops it, and its clock does not count meanwhile.
+    pub pauses: bool,
 }
 
 /// Lets one host run at a time, and moves the clock that both see.
@@ -38,6 +41,10 @@ pub struct Turns {
     pub ended: [bool; 2],
     pub operations: [usize; 2],
     stalls: Vec<Stall>,
+    /// So long the clock of each host stood still.
+    pub paused: [Duration; 2],
+    /// Until then a host that was paused may believe that its lease lasts.
+    deceived: [Duration; 2],
     /// Writes that came after their host may have lost the devices, where nothing but a time keeps them away.
     pub late_writes: usize,
 }
@@ -52,6 +59,8 @@ impl Scheduler {
                 ended: [false; 2],
                 operations: [0; 2],
                 stalls: stalls.to_vec(),
+                paused: [Duration::ZERO; 2],
+                deceived: [Duration::ZERO; 2],
                 late_writes: 0,
             }),
             changed: Condvar::new(),
@@ -77,8 +86,13 @@ impl Scheduler {
             .stalls
             .iter()
             .find(|it| it.host == host && it.at == at);
-        if let Some(time) = stall.map(|stall| stall.time) {
-            turns.wakes[host] = turns.now + time;
+        if let Some(Stall { time, pauses, .. }) = stall.copied() {
+            let wakes = turns.now + time;
+            turns.wakes[host] = wakes;
+            if pauses {
+                turns.paused[host] += time;
+                turns.deceived[host] = wakes + LEASE;
+            }
             self.hand_over(turns, host);
             return time;
         }
@@ -148,7 +162,8 @@ impl Host for SimHost {
     }
 
     fn now(&self) -> Duration {
-        self.scheduler.turns().now
+        let turns = self.scheduler.turns();
+        turns.now - turns.paused[self.number]
     }
 
     fn wait(&self, time: Duration) {
@@ -171,6 +186,9 @@ impl Seen {
 
     fn write_operation(&self, offset: u64) {
         let is_late = self.operation() > LATE;
+        let turns = self.host.scheduler.turns();
+        let is_late = is_late || turns.now < turns.deceived[self.host.number];
+        drop(turns);
         if is_late && !self.guarded.iter().any(|part| part.contains(&offset)) {
             self.host.scheduler.turns().late_writes += 1;
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use log::{ClaimOptions, Device, Host};
-use protect::{Admission, Engine, Limits};
+use protect::{Admission, BlockError, Engine, Limits};
 use sim::device::Machine;
 use sim::random::Random;
 
@@ -66,6 +66,15 @@ fn told(story: &Shared) -> MutexGuard<'_, Story> {
 }
 
 fn attach(machine: &Machine, host: &SimHost, rule: Rule) -> Result<Engine, String> {
+    attach_with(machine, host, rule, Arc::new(Alarms::default()))
+}
+
+fn attach_with(
+    machine: &Machine,
+    host: &SimHost,
+    rule: Rule,
+    alarms: Arc<Alarms>,
+) -> Result<Engine, String> {
     let limits = Limits {
         hash_run_blocks: u64::MAX,
         ..Limits::default()
@@ -96,7 +105,7 @@ fn attach(machine: &Machine, host: &SimHost, rule: Rule) -> Result<Engine, Strin
         }),
         limits,
         map_cache_bytes: 1 << 20,
-        watch: Arc::new(Alarms::default()),
+        watch: alarms,
     };
     let attached = attach.attach();
     attached
@@ -199,6 +208,11 @@ fn come(machine: &Machine, story: &Shared, host: &SimHost, rule: Rule) {
             return;
         }
     };
+    // A host that was paused with its clock while it attached may have lost the devices already.
+    if !look(&engine) {
+        told(story).refused = Some("it had to stop at once".to_owned());
+        return;
+    }
     {
         let mut story = told(story);
         story.attached = Some(story.writes.len());
@@ -337,6 +351,7 @@ fn single_stalls(operations: [usize; 2], times: &[Duration]) -> Vec<Vec<Stall>> 
                     host,
                     at,
                     time: *time,
+                    pauses: false,
                 }]
             }));
         }
@@ -404,6 +419,30 @@ fn host_that_stops_at_any_operation_costs_nothing_that_was_acknowledged() {
     }
 }
 
+/// The clock of a host that a hypervisor pauses does not count: when it goes on, its lease seems to last.
+#[test]
+fn host_that_is_paused_with_its_clock_acknowledges_nothing_after_a_takeover() {
+    for rule in [Rule::Claims, Rule::Force] {
+        let start = start();
+        let operations = tried(&start, rule, &[]).unwrap().operations;
+        let (mut taken, mut failures) = (0, Vec::new());
+        for mut stalls in single_stalls(operations, &[5 * SECOND, 9 * SECOND]) {
+            stalls[0].pauses = true;
+            match tried(&start, rule, &stalls) {
+                Ok(story) => taken += usize::from(story.attached.is_some()),
+                Err(why) => failures.push(why),
+            }
+        }
+        assert!(
+            failures.is_empty(),
+            "{} failures: {}",
+            failures.len(),
+            failures[0]
+        );
+        assert!(taken > 50, "{taken}");
+    }
+}
+
 /// Both stop, at two operations each.
 #[test]
 fn hosts_that_stop_again_and_again_cost_nothing_that_was_acknowledged() {
@@ -417,6 +456,7 @@ fn hosts_that_stop_again_and_again_cost_nothing_that_was_acknowledged() {
                 host: n % 2,
                 at: random.below(operations[n % 2] as u64 + 40) as usize,
                 time: Duration::from_millis(random.below(9000)),
+                pauses: seed % 2 == 0,
             })
             .collect();
         let rule = if seed % 3 == 0 {
@@ -449,6 +489,35 @@ fn host_that_takes_over_begins_a_window_behind_the_end() {
     // A process of the same host that has ended has nothing on its way.
     let third = come(OTHER);
     assert!(third - second < RING_BYTES / 4, "{second}, then {third}");
+}
+
+/// What another host wrote is no damage.
+#[test]
+fn host_that_lost_the_devices_raises_no_alarm_for_what_the_other_one_wrote() {
+    let machine = start();
+    let scheduler = Scheduler::new(&[]);
+    scheduler.turns().ended = [false, true];
+    let host = |number| SimHost {
+        scheduler: Arc::clone(&scheduler),
+        number,
+    };
+    let story = Shared::default();
+    let alarms = Arc::new(Alarms::default());
+    let first = attach_with(&machine, &host(OWNER), Rule::Claims, Arc::clone(&alarms)).unwrap();
+    assert!(write(&first, &story, OWNER, SHARED) && tidy(&first));
+    scheduler.turns().ended = [true, false];
+    scheduler.turns().running = OTHER;
+    let second = attach(&machine, &host(OTHER), Rule::Claims).unwrap();
+    assert!(write(&second, &story, OTHER, SHARED) && tidy(&second));
+    scheduler.turns().ended = [false, true];
+    scheduler.turns().running = OWNER;
+    let error = first.read(SHARED * BLOCK, &mut [0; BLOCK as usize]);
+    let error = error.unwrap_err();
+    assert!(
+        matches!(&error, BlockError::ReadOnly { why } if why.contains("host-1")),
+        "{error}"
+    );
+    assert!(alarms.all().is_empty(), "{:?}", alarms.all());
 }
 
 #[test]
