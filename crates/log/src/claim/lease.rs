@@ -58,6 +58,8 @@ struct State {
     confirmed: u64,
     lost: Option<Arc<str>>,
     released: bool,
+    /// The claim was written since, and nobody has looked yet whether the log was this host's then.
+    is_put_back: bool,
 }
 
 /// What another host asks by. A page that is not authentic may be a claim that is being written.
@@ -97,6 +99,7 @@ impl Lease {
                 confirmed: 0,
                 lost: None,
                 released: false,
+                is_put_back: false,
             }),
             parts,
         }
@@ -184,7 +187,7 @@ impl Lease {
         if let Some(why) = &state.lost {
             return Err(io::Error::other(Lost(Arc::clone(why))));
         }
-        let (mut has_written, mut has_mended) = (false, false);
+        let mut has_mended = false;
         for _ in 0..ANSWERS {
             let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
             let began = self.parts.host.now();
@@ -203,10 +206,11 @@ impl Lease {
             let is_new = |it: &Asked| !state.answered.contains(it);
             let unanswered: Vec<Asked> = asked.into_iter().filter(is_new).collect();
             if stands && unanswered.is_empty() {
-                if has_written && !self.is_log_ours(state)? {
+                if state.is_put_back && !self.is_log_ours(state)? {
                     let why = "another host has attached and detached the device since";
                     return Err(self.lose(state, why.into()));
                 }
+                state.is_put_back = false;
                 let until = nanoseconds(began + LEASE);
                 self.valid_until.store(until, Ordering::Release);
                 state.confirmed = number;
@@ -215,9 +219,10 @@ impl Lease {
             // The others see an answer by the counter. Then everything is read again: one of them may have taken the log
             // before it could see the answer. A claim of this host that is damaged is mended in the same way.
             state.claim.counter += 1;
+            state.is_put_back = true;
             self.write(&state.claim)?;
             state.answered.extend(unanswered);
-            (has_written, has_mended) = (true, !stands);
+            has_mended = !stands;
         }
         Err(io::Error::other(
             "the claims on the log change faster than they can be answered",
