@@ -209,9 +209,14 @@ impl Engine {
 
     /// From now on nothing is written. What is in memory can still be read.
     pub fn fail(&self, why: &dyn std::fmt::Display) {
+        // Another host may be the reason. Its claim says which one.
+        let taken = self.lease().and_then(|lease| {
+            drop(lease.look());
+            lease.lost()
+        });
         let mut failure = lock(&self.failure);
         if failure.is_none() {
-            let why = why.to_string();
+            let why = taken.map_or_else(|| why.to_string(), |taken| taken.to_string());
             self.watch.became_read_only(&why);
             *failure = Some(why);
         }
