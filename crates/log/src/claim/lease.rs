@@ -56,6 +56,8 @@ struct State {
     answered: Vec<Asked>,
     /// The number of the last look that found the own claim and left nothing unanswered.
     confirmed: u64,
+    /// The own claim was written, and whether the log is still that of this host was not read since.
+    is_unsure: bool,
     lost: Option<Arc<str>>,
     released: bool,
 }
@@ -95,6 +97,7 @@ impl Lease {
                 log_session: None,
                 answered,
                 confirmed: 0,
+                is_unsure: false,
                 lost: None,
                 released: false,
             }),
@@ -184,7 +187,7 @@ impl Lease {
         if let Some(why) = &state.lost {
             return Err(io::Error::other(Lost(Arc::clone(why))));
         }
-        let (mut has_written, mut has_mended) = (false, false);
+        let mut has_mended = false;
         for _ in 0..ANSWERS {
             let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
             let began = self.parts.host.now();
@@ -203,10 +206,11 @@ impl Lease {
             let is_new = |it: &Asked| !state.answered.contains(it);
             let unanswered: Vec<Asked> = asked.into_iter().filter(is_new).collect();
             if stands && unanswered.is_empty() {
-                if has_written && !self.is_log_ours(state)? {
+                if state.is_unsure && !self.is_log_ours(state)? {
                     let why = "another host has attached and detached the device since";
                     return Err(self.lose(state, why.into()));
                 }
+                state.is_unsure = false;
                 let until = nanoseconds(began + LEASE);
                 self.valid_until.store(until, Ordering::Release);
                 state.confirmed = number;
@@ -215,9 +219,10 @@ impl Lease {
             // The others see an answer by the counter. Then everything is read again: one of them may have taken the log
             // before it could see the answer. A claim of this host that is damaged is mended in the same way.
             state.claim.counter += 1;
+            state.is_unsure = true;
             self.write(&state.claim)?;
             state.answered.extend(unanswered);
-            (has_written, has_mended) = (true, !stands);
+            has_mended = !stands;
         }
         Err(io::Error::other(
             "the claims on the log change faster than they can be answered",
