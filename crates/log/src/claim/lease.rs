@@ -56,10 +56,10 @@ struct State {
     answered: Vec<Asked>,
     /// The number of the last look that found the own claim and left nothing unanswered.
     confirmed: u64,
-    /// The own claim was written, and whether the log is still that of this host was not read since.
-    is_unsure: bool,
     lost: Option<Arc<str>>,
     released: bool,
+    /// The claim was written since, and nobody has looked yet whether the log was this host's then.
+    is_put_back: bool,
 }
 
 /// What another host asks by. A page that is not authentic may be a claim that is being written.
@@ -97,9 +97,9 @@ impl Lease {
                 log_session: None,
                 answered,
                 confirmed: 0,
-                is_unsure: false,
                 lost: None,
                 released: false,
+                is_put_back: false,
             }),
             parts,
         }
@@ -206,11 +206,11 @@ impl Lease {
             let is_new = |it: &Asked| !state.answered.contains(it);
             let unanswered: Vec<Asked> = asked.into_iter().filter(is_new).collect();
             if stands && unanswered.is_empty() {
-                if state.is_unsure && !self.is_log_ours(state)? {
+                if state.is_put_back && !self.is_log_ours(state)? {
                     let why = "another host has attached and detached the device since";
                     return Err(self.lose(state, why.into()));
                 }
-                state.is_unsure = false;
+                state.is_put_back = false;
                 let until = nanoseconds(began + LEASE);
                 self.valid_until.store(until, Ordering::Release);
                 state.confirmed = number;
@@ -219,7 +219,7 @@ impl Lease {
             // The others see an answer by the counter. Then everything is read again: one of them may have taken the log
             // before it could see the answer. A claim of this host that is damaged is mended in the same way.
             state.claim.counter += 1;
-            state.is_unsure = true;
+            state.is_put_back = true;
             self.write(&state.claim)?;
             state.answered.extend(unanswered);
             has_mended = !stands;

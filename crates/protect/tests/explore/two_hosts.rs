@@ -470,6 +470,27 @@ fn hosts_that_stop_again_and_again_cost_nothing_that_was_acknowledged() {
     assert!(taken > 50, "{taken}");
 }
 
+/// Frames that the host before still has on their way must not hit those of the new one.
+#[test]
+fn host_that_takes_over_begins_a_window_behind_the_end() {
+    let machine = start();
+    let scheduler = Scheduler::new(&[]);
+    let come = |number: usize| {
+        let mut turns = scheduler.turns();
+        turns.ended = [number != OWNER, number != OTHER];
+        turns.running = number;
+        drop(turns);
+        let scheduler = Arc::clone(&scheduler);
+        let engine = attach(&machine, &SimHost { scheduler, number }, Rule::Claims).unwrap();
+        engine.log().end().0
+    };
+    let (first, second) = (come(OWNER), come(OTHER));
+    assert!(second - first >= RING_BYTES / 4, "{first}, then {second}");
+    // A process of the same host that has ended has nothing on its way.
+    let third = come(OTHER);
+    assert!(third - second < RING_BYTES / 4, "{second}, then {third}");
+}
+
 /// What another host wrote is no damage.
 #[test]
 fn host_that_lost_the_devices_raises_no_alarm_for_what_the_other_one_wrote() {

@@ -301,6 +301,10 @@ impl Leaves {
         to: u64,
         mut each: impl FnMut(u64, Leaf<Signed<C>>),
     ) -> Result<(), DiskError> {
+        let to = to.min(self.len());
+        if from >= to {
+            return Ok(());
+        }
         let behind = from.saturating_sub(self.first());
         let place = usize::try_from(behind / STRIDE).unwrap_or(usize::MAX);
         let indexed = self.first().saturating_add(behind - behind % STRIDE);
@@ -315,7 +319,7 @@ impl Leaves {
         for _ in indexed..from {
             skip(&mut source).map_err(|e| e.of(&self.path))?;
         }
-        for at in from..to.min(self.len()) {
+        for at in from.max(self.first())..to {
             let (leaf, _) = next(&mut source, at).map_err(|e| e.of(&self.path))?;
             each(at, leaf);
         }

@@ -276,7 +276,14 @@ impl Sight<'_> {
 
     /// Refuses a directory with names. What this device cannot read, the op's guard decides.
     fn is_empty(&mut self, directory: &FileId) -> Result<(), Halt> {
-        match self.entries(directory) {
+        // The op's guard counts. A member's wrong fold may count less than there is.
+        let names = match self.entries(directory) {
+            Ok(0) => self
+                .list(directory, None, 1)
+                .map(|page| page.names.len() as u64),
+            counted => counted,
+        };
+        match names {
             Ok(0) => Ok(()),
             Ok(_) => Err(Refused::NotEmpty.into()),
             Err(Halt::Refused(Refused::NotPermitted)) => Ok(()),

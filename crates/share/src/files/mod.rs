@@ -34,6 +34,7 @@ use trust::error::Reject;
 use trust::shared::device::DeviceKey;
 use trust::shared::effect::{Missing, Replay, Stop, Volume as Terms};
 use trust::shared::genesis::Policies;
+use trust::shared::key::Key;
 use trust::shared::members::Members;
 use trust::shared::ops::Op;
 use trust::shared::outline::Outline;
@@ -332,6 +333,10 @@ impl volume::Roll<Product> for Files {
         }
         if self.is_own(written.device) {
             self.claimed.note(&outline);
+        }
+        let mut keys = outline.ops().iter().flatten();
+        if keys.any(|key| matches!(key, Key::Fold(_))) {
+            self.shelf.folded();
         }
         if let Some(body) = entry.body() {
             self.shelf.keep_unread(written.position, body.clone());

@@ -24,7 +24,8 @@ pub const DEFAULT_SHELF_BYTES: usize = 5 << 20;
 const MAX_UNREAD: usize = 1 << 12;
 
 /// Supplies after which a question that nobody asks again is forgotten, because its program is gone, and after which
-/// the turn of a question ends for which nothing came: it waits for the server.
+/// the turn of a question ends for which nothing came: it waits for the server. Also, how often a question that costs
+/// much is put off while nothing comes for it.
 const PATIENCE: u64 = 32;
 
 /// Names a question among those that wait.
@@ -70,8 +71,8 @@ struct Open {
     missing: Missing,
     /// What of that has not come since.
     awaited: HashSet<Key>,
-    /// After how many supplies some of it came last, or it was asked.
-    fed: u64,
+    /// How often somebody asked for it since, in vain.
+    in_vain: u64,
 }
 
 #[derive(Debug, Default)]
@@ -187,7 +188,8 @@ impl Shelf {
         let mut open = things.open.iter_mut();
         let open = open.find(|open| open.question == question)?;
         open.round = round;
-        if open.fed.saturating_add(PATIENCE) <= round {
+        open.in_vain += 1;
+        if open.in_vain >= PATIENCE {
             return None;
         }
         let awaits = |key: Key| open.awaited.contains(&key);
@@ -204,6 +206,13 @@ impl Shelf {
         };
         things.forget();
         (!missing.bodies.is_empty() || !missing.blocks.is_empty()).then_some(missing)
+    }
+
+    /// A fold is in the log: values lie in other blocks now, and no question waits for those of before.
+    pub(crate) fn folded(&self) {
+        for open in &mut self.things().open {
+            open.awaited.clear();
+        }
     }
 
     /// The question has its answer, or misses something.
@@ -284,7 +293,7 @@ impl Things {
         self.take_out(key);
         for open in &mut self.open {
             if open.awaited.remove(&key) {
-                open.fed = self.round;
+                open.in_vain = 0;
             }
         }
         self.clock += 1;
@@ -382,7 +391,7 @@ impl Things {
                 open.keys = keys;
                 open.missing = missing;
                 open.awaited = awaited;
-                open.fed = self.round;
+                open.in_vain = 0;
             }
             None => self.open.push_back(Open {
                 question,
@@ -391,7 +400,7 @@ impl Things {
                 keys,
                 missing,
                 awaited,
-                fed: self.round,
+                in_vain: 0,
             }),
         }
     }

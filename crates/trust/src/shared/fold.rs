@@ -110,7 +110,7 @@ fn entries_of(inode: &Inode) -> Option<MapRoot> {
     }
 }
 
-/// The files that change, as the last fold has them. Reads what edits will read, so that what is missing is named
+/// The directories that change, as the last fold has them. Reads what edits will read, so that what is missing is named
 /// together, and not one block for each fold that is tried.
 fn old_inodes<B: Blocks>(
     before: Option<&MapRoot>,
@@ -124,8 +124,14 @@ fn old_inodes<B: Blocks>(
     let keys: Vec<[u8; 12]> = touched.iter().map(INumber::to_key).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
     tables.prepare(before, &keys);
+    // Of other files it does not matter what they were.
+    let is_directory = |number: &INumber| {
+        let inode = changes.inodes.get(number).and_then(Option::as_ref);
+        inode.is_some_and(|inode| matches!(inode.content, Content::Directory { .. }))
+            || changes.entries.contains_key(number)
+    };
     let mut found = BTreeMap::new();
-    for number in touched {
+    for number in touched.into_iter().filter(is_directory) {
         if tables.misses_much() {
             break;
         }

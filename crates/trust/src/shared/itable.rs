@@ -22,6 +22,8 @@ use crate::tree::map::{ChildRef, Find, Item, MapRoot, Node};
 pub const MAX_TABLE_INLINE_BYTES: usize = 512;
 /// Nodes of a directory that are asked for at a time, beside the one that a listing needs next.
 const NODES_AHEAD: usize = 16;
+/// Nodes before one that changes which an edit reads, most often.
+const BEFORE: usize = 2;
 /// Blocks that an edit asks for at a time, roughly.
 const MOST_MISSING: usize = 256;
 /// First byte of a directory's entry in a shared volume.
@@ -147,6 +149,39 @@ impl<T> Known<T> {
     }
 }
 
+/// A node of a map, and those of some keys that lie below it.
+type Part<'k, 'a> = (ChildRef, &'k [&'a [u8]]);
+
+/// The children of a node, each with its keys.
+fn parts<'k, 'a>(node: &Node, child: &ChildRef, keys: &'k [&'a [u8]]) -> Vec<Part<'k, 'a>> {
+    let mut rest = keys;
+    let children = node.items(&child.interval).filter_map(|item| match item {
+        Item::Child(below) => Some(below),
+        _ => None,
+    });
+    let part = |below: ChildRef| {
+        let upper = below.interval.upper.as_deref();
+        let here = rest.partition_point(|key| upper.is_none_or(|upper| *key < upper));
+        let (here, after) = rest.split_at_checked(here).unwrap_or_default();
+        rest = after;
+        (below, here)
+    };
+    children.map(part).collect()
+}
+
+/// The nodes with keys, and those beside them.
+fn around_keys<'k, 'a>(level: Vec<Part<'k, 'a>>) -> Vec<Part<'k, 'a>> {
+    let has_keys: Vec<bool> = level.iter().map(|(_, keys)| !keys.is_empty()).collect();
+    let is_near = |index: usize| {
+        let near = has_keys.get(index.saturating_sub(1)..).unwrap_or_default();
+        let first = index.min(1);
+        near.iter().take(first + 1 + BEFORE).any(|has| *has)
+    };
+    let level = level.into_iter().enumerate();
+    let near = level.filter(|(index, _)| is_near(*index));
+    near.map(|(_, part)| part).collect()
+}
+
 /// Looks into i-tables and directories, and notes the blocks that are not here.
 pub(super) struct Tables<'a, B> {
     pub blocks: &'a B,
@@ -187,41 +222,23 @@ impl<'a, B: Blocks> Tables<'a, B> {
     }
 
     /// Looks at the nodes of a map that an edit of these keys reads, so that those which are not here are fetched
-    /// together. The keys ascend. An edit reads the nodes beside those of the keys too; what lies below another parent, it
-    /// asks for itself.
+    /// together: level by level those of the keys, and [`BEFORE`] nodes before and one after them, also below another
+    /// parent. An edit seldom reads more; that it asks for itself, one after the other. The keys ascend.
     pub fn prepare(&mut self, root: Option<&MapRoot>, keys: &[&[u8]]) {
-        let mut waiting: Vec<(ChildRef, &[&[u8]])> = Vec::new();
-        waiting.extend(root.map(|root| (root.child_ref(), keys)));
-        while let Some((child, keys)) = waiting.pop() {
-            if self.misses_much() {
-                return;
-            }
-            // The edit tells what is wrong with a node.
-            let Known::Is(node) = self.node(&child) else {
-                continue;
-            };
-            let mut rest = keys;
-            let mut parts = Vec::new();
-            for item in node.items(&child.interval) {
-                let Item::Child(below) = item else { continue };
-                let upper = below.interval.upper.as_deref();
-                let is_below = |key: &&[u8]| upper.is_none_or(|upper| *key < upper);
-                let here = rest.partition_point(is_below);
-                let (here, after) = rest.split_at_checked(here).unwrap_or_default();
-                rest = after;
-                parts.push((below, here));
-            }
-            let is_touched = |index: Option<usize>| {
-                let part = index.and_then(|index| parts.get(index));
-                part.is_some_and(|(_, keys)| !keys.is_empty())
-            };
-            for (index, (below, keys)) in parts.iter().enumerate() {
-                if !keys.is_empty() {
-                    waiting.push((below.clone(), keys));
-                } else if is_touched(index.checked_sub(1)) || is_touched(index.checked_add(1)) {
-                    self.node(below);
+        let mut level: Vec<(ChildRef, &[&[u8]])> = Vec::new();
+        level.extend(root.map(|root| (root.child_ref(), keys)));
+        while !level.is_empty() {
+            let mut below = Vec::new();
+            for (child, keys) in level {
+                if self.misses_much() {
+                    return;
+                }
+                // The edit tells what is wrong with a node.
+                if let Known::Is(node) = self.node(&child) {
+                    below.extend(parts(&node, &child, keys));
                 }
             }
+            level = around_keys(below);
         }
     }
 
