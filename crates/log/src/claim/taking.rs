@@ -21,6 +21,8 @@ use crate::superblock::{self, SuperblockKey};
 pub const WATCH: Duration = Duration::from_secs(4);
 /// How often to look meanwhile.
 const POLL: Duration = Duration::from_millis(100);
+/// By force, the watch begins anew so often because another host has come.
+const RESTARTS: usize = 3;
 
 /// How a log is claimed.
 #[derive(Clone)]
@@ -59,9 +61,11 @@ pub fn claim(
         force: options.force,
         slot,
         before: &before,
+        ended: &ended,
+        newcomers: Vec::new(),
         watched,
     };
-    if let Err(error) = taking.take(&ended) {
+    if let Err(error) = taking.take() {
         taking.withdraw();
         return Err(error);
     }
@@ -149,12 +153,16 @@ struct Taking<'a> {
     slot: usize,
     claim: Claim,
     before: &'a [Slot],
+    /// Slots of processes of this host that have ended.
+    ended: &'a [usize],
+    /// Claims that came after the own one, from which the log is taken by force.
+    newcomers: Vec<Session>,
     /// Slots of others, as they were before the own claim was written.
     watched: BTreeMap<usize, Slot>,
 }
 
 impl Taking<'_> {
-    fn take(&mut self, ended: &[usize]) -> Result<(), LogError> {
+    fn take(&mut self) -> Result<(), LogError> {
         self.watched.remove(&self.slot);
         // By force, the others see at once that they must stop, and have stopped when the time is over.
         if self.force {
@@ -168,7 +176,11 @@ impl Taking<'_> {
             // The owner may have answered since. If it has not, it sees that the log is taken before it writes again.
             self.look()?;
         }
-        let ended: Vec<_> = ended.iter().filter(|slot| **slot != self.slot).collect();
+        let ended: Vec<_> = self
+            .ended
+            .iter()
+            .filter(|slot| **slot != self.slot)
+            .collect();
         for slot in &ended {
             page::free(self.device, **slot).map_err(failed("write"))?;
         }
@@ -186,7 +198,8 @@ impl Taking<'_> {
 
     /// The claim keeps this term, because another owner may be so slow that it writes its claim once more.
     fn take_from_others(&mut self) {
-        let terms = self.watched.values().filter_map(Slot::claim);
+        let ended = self.ended.iter().map(|slot| &self.before[*slot]);
+        let terms = self.watched.values().chain(ended).filter_map(Slot::claim);
         let newest = terms.map(|claim| claim.term).max();
         self.claim.term = newest.map_or(0, |term| term.saturating_add(1));
     }
@@ -198,15 +211,25 @@ impl Taking<'_> {
         synced.map_err(failed("write"))
     }
 
-    /// Looks at once, and then for so long as there are claims of others.
+    /// Looks at once, and then for so long as there are claims of others. By force, a host that comes meanwhile is told to
+    /// stop like the others, and the time begins anew.
     fn watch_for(&mut self, time: Duration) -> Result<(), LogError> {
-        let until = self.host.now() + time;
+        let mut until = self.host.now() + time;
+        let mut newcomers = self.newcomers.len();
         self.look()?;
-        while !self.watched.is_empty() && self.host.now() < until {
-            self.host.wait(POLL);
+        loop {
+            if self.newcomers.len() > newcomers {
+                newcomers = self.newcomers.len();
+                self.take_from_others();
+                self.write()?;
+                until = self.host.now() + time;
+            } else if self.watched.is_empty() || self.host.now() >= until {
+                return Ok(());
+            } else {
+                self.host.wait(POLL);
+            }
             self.look()?;
         }
-        Ok(())
     }
 
     /// Yields to whoever answers or has come meanwhile. Claims that were given back are not watched any more.
@@ -215,15 +238,25 @@ impl Taking<'_> {
         if !slots[self.slot].is_of(&self.claim.session) {
             return Err(slots[self.slot].claim().map_or(LogError::Foreign, claimed));
         }
-        let known = |claim: &&Claim| self.before.iter().any(|slot| slot.is_of(&claim.session));
+        let known = |claim: &&Claim| {
+            let session = &claim.session;
+            self.newcomers.contains(session) || self.before.iter().any(|slot| slot.is_of(session))
+        };
         if let Some(claim) = others(&slots, self.slot).find(|claim| !known(claim)) {
-            return Err(claimed(claim));
+            // Of two that use force, none goes on against the other one.
+            if !self.force || claim.term > 0 || self.newcomers.len() == RESTARTS {
+                return Err(claimed(claim));
+            }
+            self.newcomers.push(claim.session);
+            let slot = slots.iter().position(|slot| slot.is_of(&claim.session));
+            let slot = slot.unwrap_or_default();
+            self.watched.insert(slot, slots[slot].clone());
         }
         self.watched.retain(|slot, _| slots[*slot] != Slot::Free);
         for (slot, before) in &self.watched {
             if let Slot::Claim(claim) = &slots[*slot]
                 && slots[*slot] != *before
-                && !self.force
+                && (!self.force || claim.term >= self.claim.term)
             {
                 return Err(claimed(claim));
             }

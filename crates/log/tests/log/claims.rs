@@ -90,7 +90,11 @@ fn abandoned(machine: &Machine) {
 
 /// A host asks for the log, and is never heard of again.
 fn abandoned_by_a_third(machine: &Machine) {
-    let host = TestHost::new(3, Life::Runs);
+    abandoned_by(machine, 3);
+}
+
+fn abandoned_by(machine: &Machine, number: u8) {
+    let host = TestHost::new(number, Life::Runs);
     // It comes, and stops while it waits.
     let stop: Hook = Box::new(|| {
         if !std::thread::panicking() {
@@ -574,6 +578,102 @@ fn host_that_ends_before_it_opened_the_log_leaves_the_takeover_to_the_next_one()
         third.has_opened([3; 16]);
         assert_eq!(pages(&machine).len(), 1);
     }
+}
+
+/// A host that has just come is told to stop like one that was there before.
+#[test]
+fn force_takes_the_log_from_hosts_that_come_meanwhile_but_not_for_ever() {
+    for comes in [1, 3, 4] {
+        let machine = machine(64);
+        abandoned(&machine);
+        let host = TestHost::new(2, Life::Runs);
+        let (disk, left) = (machine.clone(), Mutex::new(comes));
+        let mut polls = 0;
+        *host.meanwhile.lock().unwrap() = Some(Box::new(move || {
+            polls += 1;
+            let mut left = left.lock().unwrap();
+            if polls % 30 == 0 && *left > 0 {
+                *left -= 1;
+                abandoned_by(&disk, 10 + *left as u8);
+            }
+        }));
+        let options = ClaimOptions {
+            force: true,
+            ..options(&host)
+        };
+        let taken = claim(device(&machine), &key(), &options);
+        match (comes, taken) {
+            (4, Err(LogError::Claimed { .. })) => {}
+            (1 | 3, Ok(lease)) => {
+                // 3 s until each of them comes, and the whole time after the last one.
+                assert!(host.waited() >= WATCH + Duration::from_secs(3 * comes));
+                lease.has_opened([2; 16]);
+                assert_eq!(pages(&machine).len(), 1);
+                lease.look().unwrap();
+            }
+            (_, other) => panic!("{comes}: {:?}", other.map(drop)),
+        }
+    }
+}
+
+#[test]
+fn of_two_hosts_that_use_force_at_once_at_most_one_gets_the_log() {
+    for at in 1..4 {
+        let machine = machine(64);
+        abandoned(&machine);
+        let got = Arc::new(Mutex::new(Vec::new()));
+        let (own, all, calls) = (machine.clone(), Arc::clone(&got), Mutex::new(0));
+        let forced = |host: &Arc<TestHost>| ClaimOptions {
+            force: true,
+            ..options(host)
+        };
+        let hooked = Hooked {
+            before_write: Box::new(move || {
+                *calls.lock().unwrap() += 1;
+                if *calls.lock().unwrap() == at {
+                    let other = TestHost::new(2, Life::Runs);
+                    let other = claim(device(&own), &key(), &forced(&other));
+                    all.lock().unwrap().extend(other);
+                }
+            }),
+            ..Hooked::new(device(&machine))
+        };
+        let host = TestHost::new(1, Life::Runs);
+        let first = claim(Arc::new(hooked), &key(), &forced(&host));
+        let mut leases = std::mem::take(&mut *got.lock().unwrap());
+        leases.extend(first);
+        leases.retain(|lease| lease.look().is_ok());
+        assert!(leases.len() <= 1, "{} hosts have the log", leases.len());
+    }
+}
+
+/// A process that took the log seems to have ended, and another one of its host takes the log from a third host. The answer
+/// of the first one comes late.
+#[test]
+fn term_is_above_those_of_processes_that_have_ended() {
+    let machine = machine(64);
+    abandoned(&machine);
+    let (other, arms) = (machine.clone(), Arc::new(Mutex::new(false)));
+    let is_armed = Arc::clone(&arms);
+    let hooked = Hooked {
+        before_write: Box::new(move || {
+            if std::mem::take(&mut *is_armed.lock().unwrap()) {
+                let next = claim_at(&other, &TestHost::new(1, Life::Ended)).unwrap();
+                assert!(next.took_over());
+            }
+        }),
+        ..Hooked::new(device(&machine))
+    };
+    let host = TestHost::new(1, Life::Ended);
+    let first = claim(Arc::new(hooked), &key(), &options(&host)).unwrap();
+    let recovery = open_at(&machine).unwrap();
+    let session = recovery.session();
+    recovery.finish(&[]).unwrap();
+    first.has_opened(session);
+    abandoned_by_a_third(&machine);
+    *arms.lock().unwrap() = true;
+    first.look().unwrap_err();
+    assert!(first.lost().is_some());
 }
 
 /// A frame that was on its way when its host stopped reaches the disk after another host took the log and wrote on.
