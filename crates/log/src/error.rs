@@ -125,7 +125,7 @@ pub enum LogError {
     Random,
 }
 
-/// Who uses a log.
+/// The host and the process that use a log, as their claim names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// The name of the host.

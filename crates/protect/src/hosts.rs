@@ -29,6 +29,13 @@ impl Held {
     pub fn lease(&self) -> &Arc<Lease> {
         &self.lease
     }
+
+    /// If this fails, the next host only waits for nothing.
+    pub fn give_back(&self) {
+        if let Err(error) = self.lease.release() {
+            tracing::warn!(%error, "cannot give back the claim on the log");
+        }
+    }
 }
 
 /// The machine and the process that this program runs in, by `/proc` and `/etc/machine-id`.

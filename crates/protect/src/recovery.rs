@@ -37,7 +37,7 @@ pub struct Attach {
     pub cut_at_error: bool,
     /// Attach although many blocks of the data device are not what the log says. What waits in the log is written to it.
     pub accept_changed: bool,
-    /// Who attaches. Without it, nothing keeps other hosts away from the devices.
+    /// The claim of the host that attaches. Without one, nothing keeps other hosts away from the devices.
     pub claim: Option<ClaimOptions>,
     /// Bounds on memory.
     pub limits: Limits,

@@ -282,6 +282,39 @@ fn force_takes_the_device_from_a_host_that_is_alive_and_keeps_what_it_flushed() 
     first.detach().ends(0);
 }
 
+#[test]
+fn log_that_another_host_uses_is_not_overwritten() {
+    let Some(lab) = enrolled() else { return };
+    let (first, second) = (Machine::new(&lab, false), Machine::new(&lab, true));
+    first.attach(&[]).ends(0);
+    first.write(1, 11).unwrap();
+    let args = ["--json", "--yes", "protect", "enrol", &second.device];
+    let more = ["--log", &second.log, "--key-file", "k", "--ring", "16MiB"];
+    let enrol = [&args[..], &more].concat();
+    let told = second.run(&enrol).ends_json(11).field("error").to_string();
+    assert!(told.contains("another host uses the log"), "{told}");
+    first.write(2, 22).unwrap();
+    first.detach().ends(0);
+    first.attach(&[]).ends(0);
+    assert_eq!((first.read(1), first.read(2)), ("11".into(), "22".into()));
+    first.detach().ends(0);
+    second.run(&enrol).ends(0);
+}
+
+#[test]
+fn attach_that_fails_after_the_recovery_leaves_the_log_to_others() {
+    if !has_loops() {
+        return;
+    }
+    let lab = Lab::new(16);
+    lab.fill();
+    lab.enrol(&[]).ends(0);
+    lab.attach_of("d", &["--nbd", "no-address"]).ends(2);
+    let log = std::fs::read(lab.path("l")).unwrap();
+    let claims = &log[196 << 10..256 << 10];
+    assert!(claims.iter().all(|byte| *byte == 0), "it keeps a claim");
+}
+
 /// Two ways to the same disks on one machine: its kernel knows whether the other process lives.
 #[test]
 fn other_process_of_the_same_machine_is_named_at_once_and_its_death_needs_no_wait() {

@@ -13,7 +13,7 @@ use crate::device::Device;
 pub struct Fenced {
     device: Arc<dyn Device>,
     lease: Arc<Lease>,
-    /// Writes that have begun.
+    /// Writes that have ended.
     written: AtomicU64,
     /// Those of them that were durable while the claim stood.
     confirmed: AtomicU64,
@@ -28,6 +28,12 @@ impl Fenced {
             written: AtomicU64::new(0),
             confirmed: AtomicU64::new(0),
         }
+    }
+
+    /// A sync during a write need not have made it durable, so the next one must not count it as confirmed.
+    fn counted(&self, written: io::Result<()>) -> io::Result<()> {
+        self.written.fetch_add(1, Ordering::SeqCst);
+        written
     }
 }
 
@@ -46,14 +52,12 @@ impl Device for Fenced {
 
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         self.lease.check()?;
-        self.written.fetch_add(1, Ordering::SeqCst);
-        self.device.write(offset, from)
+        self.counted(self.device.write(offset, from))
     }
 
     fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.lease.check()?;
-        self.written.fetch_add(1, Ordering::SeqCst);
-        self.device.zero(offset, bytes)
+        self.counted(self.device.zero(offset, bytes))
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! The claim of a host that uses the log.
 //!
 //! It may write for [`LEASE`] after it began to look at the claims, if its own stood there and it had answered all others.
-//! Whoever takes the log over has shown a claim for longer than that without an answer.
+//! A host that takes the log over has shown a claim for longer than that without an answer.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ const TRIES: usize = 3;
 /// After a look that failed or took longer than [`LEASE`], it is looked again so often.
 const LOOKS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(100);
-/// So often others are answered in one look.
+/// How often others are answered in one look.
 const ANSWERS: usize = 16;
 
 /// The right to write, as long as the claim stands.
@@ -54,7 +54,7 @@ struct State {
     log_session: Option<[u8; 16]>,
     /// What others have in their slots, and was answered.
     answered: Vec<Asked>,
-    /// The number of the last look that found the own claim and left nothing unanswered.
+    /// The number of the last look that found the own claim.
     confirmed: u64,
     lost: Option<Arc<str>>,
     released: bool,
@@ -154,6 +154,18 @@ impl Lease {
         let mut state = self.state();
         // A look of another thread that began after the call does as well.
         if state.confirmed > begun {
+            return Ok(());
+        }
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        // A host that takes the log writes over this page before it reads the log. Only a claim that was written since may
+        // stand there by mistake.
+        let is_over = state.released || state.lost.is_some() || state.is_put_back;
+        let Parts { device, key, .. } = &self.parts;
+        if !is_over
+            && page::read_one(&**device, key, self.parts.slot)
+                .is_ok_and(|slot| slot.is_of(&state.claim.session))
+        {
+            state.confirmed = number;
             return Ok(());
         }
         self.look_again(&mut state)
@@ -290,14 +302,14 @@ impl Lease {
         device.sync()
     }
 
-    /// Who has taken the log, if somebody has.
+    /// Why the log is lost, if another host has taken it.
     fn taken(&self, slots: &[Slot], own: &Claim) -> Option<Arc<str>> {
         let mut others = others(slots, self.parts.slot);
         let slot = &slots[self.parts.slot];
         let taker = match slot.is_of(&own.session) || slot.is_unknown() {
             // Another host writes claims or zeros, so a page that is neither is damaged.
             true => Some(others.find(|claim| claim.term > own.term)?),
-            // Whoever took the log has cleared it.
+            // The host that took the log has cleared the page.
             false => slot.claim().or_else(|| others.next()),
         };
         Some(match taker {

@@ -9,9 +9,11 @@
 //! |---|---|
 //! | `page` | a claim as bytes, and the area of claims |
 //! | `taking` | how a host comes to its claim |
+//! | `asking` | whether a host answers, for those who have no key |
 //! | `lease` | the claim of a host that uses the log: it answers others, and says how long writes are safe |
 //! | `fenced` | a device that takes no write without a lease |
 
+mod asking;
 mod fenced;
 mod lease;
 mod page;
@@ -19,6 +21,7 @@ mod taking;
 
 use std::time::Duration;
 
+pub use asking::is_answered;
 pub use fenced::Fenced;
 pub use lease::{Keeper, LEASE, LOOK, Lease};
 pub use taking::{ClaimOptions, WATCH, claim};

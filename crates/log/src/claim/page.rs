@@ -25,7 +25,7 @@ const FORMAT: u32 = 0;
 /// Names an attachment.
 pub(super) type Session = [u8; 16];
 
-/// Who uses a log.
+/// What a host says of itself on a log that it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Claim {
     pub session: Session,
@@ -195,6 +195,25 @@ fn offset(slot: usize) -> u64 {
     AREA_AT + slot as u64 * PAGE
 }
 
+/// Reads the pages of all slots, whatever they are.
+pub(super) fn read_raw(device: &dyn Device) -> io::Result<Buffer> {
+    let mut area = Buffer::zeroed(SLOTS * PAGE_BYTES);
+    device.read(AREA_AT, &mut area)?;
+    Ok(area)
+}
+
+/// Writes a page, whatever it is.
+pub(super) fn write_raw(device: &dyn Device, slot: usize, page: &[u8]) -> io::Result<()> {
+    device.write(offset(slot), &Buffer::copy(page))
+}
+
+/// Reads one slot.
+pub(super) fn read_one(device: &dyn Device, key: &ClaimKey, slot: usize) -> io::Result<Slot> {
+    let mut page = Buffer::zeroed(PAGE_BYTES);
+    device.read(offset(slot), &mut page)?;
+    Ok(judge(&page, key))
+}
+
 /// Reads all slots.
 pub(super) fn read(device: &dyn Device, key: &ClaimKey) -> io::Result<Vec<Slot>> {
     let mut area = Buffer::zeroed(SLOTS * PAGE_BYTES);
@@ -208,9 +227,8 @@ pub(super) fn read(device: &dyn Device, key: &ClaimKey) -> io::Result<Vec<Slot>>
     let mut slots = Vec::new();
     let mut failed = None;
     for slot in 0..SLOTS {
-        let mut page = Buffer::zeroed(PAGE_BYTES);
-        match device.read(offset(slot), &mut page) {
-            Ok(()) => slots.push(judge(&page, key)),
+        match read_one(device, key, slot) {
+            Ok(found) => slots.push(found),
             Err(error) => {
                 slots.push(Slot::Unknown(None));
                 failed = Some(error);
@@ -223,8 +241,13 @@ pub(super) fn read(device: &dyn Device, key: &ClaimKey) -> io::Result<Vec<Slot>>
     }
 }
 
+/// Whether a page is zeros.
+pub(super) fn is_free(page: &[u8]) -> bool {
+    page.iter().all(|byte| *byte == 0)
+}
+
 fn judge(page: &[u8], key: &ClaimKey) -> Slot {
-    if page.iter().all(|byte| *byte == 0) {
+    if is_free(page) {
         return Slot::Free;
     }
     match Claim::decode(page, key) {

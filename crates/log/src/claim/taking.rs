@@ -17,17 +17,17 @@ use crate::error::LogError;
 use crate::key::Key;
 use crate::superblock::{self, SuperblockKey};
 
-/// So long a claim of another host is watched: longer than [`LEASE`] by the time that a write may be on its way.
+/// How long a claim of another host is watched: longer than [`LEASE`] by the time that a write may be on its way.
 pub const WATCH: Duration = Duration::from_secs(4);
 /// How often to look meanwhile.
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 /// By force, the watch begins anew so often because another host has come.
 const RESTARTS: usize = 3;
 
 /// How a log is claimed.
 #[derive(Clone)]
 pub struct ClaimOptions {
-    /// Who claims it.
+    /// The host that claims it.
     pub host: Arc<dyn Host>,
     /// Take it although another host uses it. That host stops when it looks at the claims.
     pub force: bool,
@@ -136,7 +136,7 @@ fn choose(
     let order = || (0..SLOTS).map(|n| (start + n) % SLOTS);
     let free = || order().find(|slot| slots[*slot] == Slot::Free);
     let free = ended.first().copied().or_else(free);
-    // What is not authentic is nobody's.
+    // No host uses a page that is not authentic.
     let free = free.or_else(|| order().find(|slot| slots[*slot].is_unknown()));
     match (free, slots[start].claim()) {
         (Some(slot), _) => Ok(slot),
@@ -232,7 +232,7 @@ impl Taking<'_> {
         }
     }
 
-    /// Yields to whoever answers or has come meanwhile. Claims that were given back are not watched any more.
+    /// Yields to a host that answers or has come meanwhile. Claims that were given back are not watched any more.
     fn look(&mut self) -> Result<(), LogError> {
         let slots = page::read(self.device, self.key).map_err(failed("read"))?;
         if !slots[self.slot].is_of(&self.claim.session) {

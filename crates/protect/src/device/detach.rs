@@ -57,10 +57,8 @@ impl Protected {
             engine.fail(&why);
             BlockError::ReadOnly { why }
         })?;
-        // The device is detached whatever becomes of the claim. Another host only waits for nothing if it stays.
-        if let Some(Err(error)) = engine.lease().map(|lease| lease.release()) {
-            tracing::warn!(%error, "cannot give back the claim on the log");
-        }
+        // The device is detached whatever becomes of the claim.
+        engine.give_back();
         Ok(())
     }
 }

@@ -230,6 +230,8 @@ impl Protected {
 impl Drop for Protected {
     fn drop(&mut self) {
         self.stop();
+        // Nothing is on its way any more, so the next host need not wait, also where the device could not be detached.
+        self.shared.engine.give_back();
     }
 }
 

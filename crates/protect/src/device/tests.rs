@@ -4,12 +4,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::{Client, Device, Geometry, Key, VolumeId};
+use log::{ClaimOptions, Client, Device, Geometry, Key, VolumeId};
 use sim::device::{Fault, Lie, Machine};
 
 use super::*;
 use crate::map::{Map, Root};
-use crate::{Attach, Cookie, Limits, Shape, Watch};
+use crate::{Attach, Cookie, Limits, Shape, ThisHost, Watch};
 
 const BLOCKS: u64 = 64;
 
@@ -60,6 +60,15 @@ fn machine() -> Machine {
 
 /// Attaches.
 fn start(machine: &Machine, limits: Limits, pace: Pace) -> Protected {
+    start_with(machine, limits, pace, None)
+}
+
+fn start_with(
+    machine: &Machine,
+    limits: Limits,
+    pace: Pace,
+    claim: Option<ClaimOptions>,
+) -> Protected {
     let attach = Attach {
         data: machine.device("D"),
         log: machine.device("L"),
@@ -67,7 +76,7 @@ fn start(machine: &Machine, limits: Limits, pace: Pace) -> Protected {
         anchor: None,
         cut_at_error: false,
         accept_changed: false,
-        claim: None,
+        claim,
         limits: Limits {
             hash_run_blocks: u64::MAX,
             ..limits
@@ -203,4 +212,24 @@ fn page_of_the_ring_that_rots_costs_one_block_and_the_device_is_detached_in_orde
         device.read(block * 4096, &mut found).unwrap();
         assert_eq!(found, [block as u8; 4096]);
     }
+}
+
+/// The next host need not wait for a process that has ended by itself, detached or not.
+#[test]
+fn device_that_ends_gives_its_claim_back() {
+    let machine = machine();
+    let claim = ClaimOptions {
+        host: Arc::new(ThisHost),
+        force: false,
+        keep: true,
+    };
+    let device = start_with(&machine, Limits::default(), Pace::default(), Some(claim));
+    let is_claimed = || {
+        let contents = machine.device("L").contents();
+        contents[196 << 10..256 << 10].iter().any(|byte| *byte != 0)
+    };
+    device.write(0, &[7; 4096]).unwrap();
+    assert!(is_claimed());
+    drop(device);
+    assert!(!is_claimed());
 }

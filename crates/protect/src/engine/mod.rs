@@ -207,8 +207,18 @@ impl Engine {
         lock(&self.failure).clone()
     }
 
+    /// Gives the claim back. Nothing may be written any more. If this fails, the next host only waits for nothing.
+    pub(crate) fn give_back(&self) {
+        if let Some(held) = &self.held {
+            held.give_back();
+        }
+    }
+
     /// From now on nothing is written. What is in memory can still be read.
     pub fn fail(&self, why: &dyn std::fmt::Display) {
+        if self.failure().is_some() {
+            return;
+        }
         // Another host may be the reason. Its claim says which one.
         let taken = self.lease().and_then(|lease| {
             drop(lease.look());

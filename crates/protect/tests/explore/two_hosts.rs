@@ -287,7 +287,7 @@ fn run(start: &Machine, rule: Rule, stalls: &[Stall]) -> (Machine, Story) {
     (machine, story)
 }
 
-/// Whoever attaches next finds what was acknowledged. After a late write to the data device, the map or a superblock some
+/// The next host that attaches finds what was acknowledged. After a late write to the data device, the map or a superblock some
 /// of it may be lost, and is an error.
 fn check(machine: &Machine, rule: Rule, story: &Story) -> Result<(), String> {
     let scheduler = Scheduler::new(&[]);

@@ -67,9 +67,9 @@ struct Open {
     round: u64,
     /// All that it has used and missed when it was asked last.
     keys: HashSet<Key>,
-    /// What it has missed then.
+    /// The bodies and blocks that were missing then.
     missing: Missing,
-    /// What of that has not come since.
+    /// Those of them that have not come since.
     awaited: HashSet<Key>,
     /// How often somebody asked for it since, in vain.
     in_vain: u64,

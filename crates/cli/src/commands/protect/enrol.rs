@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::protect::anchor::{AnchorError, FileAnchor};
 use ::protect::enrol::{self, Enrol, Found, Unfinished};
-use ::protect::{BLOCK_BYTES, Shape};
+use ::protect::{BLOCK_BYTES, Shape, ThisHost};
 use log::{Device, FileDevice, Key, Layout, Mark, OpenOptions, VolumeId};
 use rustix::fs::Access;
 use serde_json::{Map, Value, json};
@@ -91,6 +91,9 @@ pub fn run(args: &ProtectEnrol, global: &Global, output: &mut Output) -> Outcome
         let question = format!("{shown} {what}. Overwrite all of it? Type yes: ");
         let refused = format!("{shown} {what}, and it would be overwritten");
         questions::confirm(global, &question, &refused)?;
+    }
+    if let There::Log(_) = &there {
+        refuse_used(&args.log)?;
     }
     let keys = match &unfinished {
         Some(unfinished) => old_keys(args, global, unfinished, output)?,
@@ -400,6 +403,19 @@ fn what_is_there(path: &Path, shape: Shape) -> Outcome<There> {
         true => There::Data,
         false => There::Nothing,
     })
+}
+
+/// The lock of a log does not reach other hosts. One that uses it answers.
+fn refuse_used(path: &Path) -> Outcome<()> {
+    let log = devices::exclusive(path, "log")?;
+    let failed = |e: io::Error| Failure::io(format!("cannot look at {}", path.display()), &e);
+    match log::claim::is_answered(&log, &ThisHost).map_err(failed)? {
+        false => Ok(()),
+        true => {
+            let error = format!("another host uses the log {}", path.display());
+            Err(Failure::new(Kind::AttachedElsewhere, error))
+        }
+    }
 }
 
 fn create_log(path: &Path, bytes: u64) -> Outcome<FileDevice> {
