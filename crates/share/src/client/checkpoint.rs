@@ -24,7 +24,7 @@ use super::driver::Command;
 use super::fetch::fetch;
 use super::{Client, ClientError, Status};
 use crate::checkpoint::{Making, Posted, Progress, Start};
-use crate::files::{DEFAULT_SHELF_BYTES, Files, Made, NoRows, Shelf};
+use crate::files::{Files, Made, NoRows, Shelf};
 use crate::home::Home;
 use crate::ledger::Ledger;
 use crate::prefixes::Recent;
@@ -124,7 +124,7 @@ impl Client {
         told: impl Fn(u64),
     ) -> Result<Checkpoint, ClientError> {
         self.has_engine()?;
-        let shelf = Arc::new(Shelf::new(DEFAULT_SHELF_BYTES));
+        let shelf = Arc::new(Shelf::default());
         let ledger = self.ledger_at(home, size, &shelf, patience, told).await?;
         let policies = self.policies();
         let epoch = policies.newest_epoch().number;

@@ -75,7 +75,7 @@ use wire::shared::LinkOptions;
 pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
 use crate::engine::Delays;
-use crate::files::{Answer, Basis, Call};
+use crate::files::{Answer, Basis, Call, Room};
 pub use beacons::BeaconStatus;
 pub use begin::{Begun, begin};
 pub use checkpoint::Signable;
@@ -107,8 +107,8 @@ const COMPARES: Duration = Duration::from_secs(5);
 pub struct Options {
     /// Calls that wait for an answer at a time. Others wait for a place.
     pub calls: usize,
-    /// Memory for bodies of entries and blocks of trees, bytes.
-    pub shelf_bytes: usize,
+    /// Memory for bodies of entries and blocks of trees.
+    pub shelf: Room,
     /// Memory for verified blocks that programs read, bytes.
     pub cache_bytes: u64,
     /// Verified blocks on disk.
@@ -127,7 +127,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             calls: 256,
-            shelf_bytes: crate::files::DEFAULT_SHELF_BYTES,
+            shelf: Room::default(),
             cache_bytes: 64 << 20,
             cache: None,
             folding: Folding::default(),

@@ -60,7 +60,7 @@ impl Parts {
         let roles = policies.roles();
         let court = Court::new(home.directory(), &policies, home.signed_policies()?);
         Ok(Parts {
-            shelf: Arc::new(Shelf::new(options.shelf_bytes)),
+            shelf: Arc::new(Shelf::new(options.shelf)),
             scheme,
             court,
             setup: Setup {

@@ -1,6 +1,6 @@
 //! Bodies of entries and blocks of trees that a device has fetched, in bounded memory.
 //!
-//! What was used least recently goes first. A question that misses something is asked again when it has come. Such
+//! Of either kind, what was used least recently goes first. A question that misses something is asked again when it has come. Such
 //! questions take turns, the oldest first: all that the one whose turn it is has used or missed stays, so that it gets
 //! further each time, and is answered in the end, however little room there is. The others have the whole room beside
 //! it: a long question keeps no short one from its answer. A turn ends with the answer, or when nothing of what is missing
@@ -17,8 +17,34 @@ use trust::reach::{Found, Wanted};
 use trust::shared::effect::{Blocks, Bodies, Missing};
 use trust::shared::ops::Body;
 
-/// Memory that a shelf takes unless somebody says otherwise, bytes.
-pub const DEFAULT_SHELF_BYTES: usize = 5 << 20;
+/// Memory for what no question needs whose turn it is, bytes, roughly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// For bodies of entries. Most of them are read once.
+    pub bodies: usize,
+    /// For blocks of trees. Calls that are under way together read the same nodes again and again: if these have no room
+    /// at the same time, each is fetched anew for each call.
+    pub blocks: usize,
+}
+
+impl Room {
+    /// The same for each of the two.
+    pub const fn each(bytes: usize) -> Room {
+        Room {
+            bodies: bytes,
+            blocks: bytes,
+        }
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Room {
+            bodies: 5 << 20,
+            blocks: 32 << 20,
+        }
+    }
+}
 
 /// Bodies that came unasked and that nobody has read, at most.
 const MAX_UNREAD: usize = 1 << 12;
@@ -75,13 +101,58 @@ struct Open {
     in_vain: u64,
 }
 
+/// What may go of one kind.
+#[derive(Debug, Default)]
+struct Lru {
+    /// By when it was used last.
+    order: BTreeMap<u64, Key>,
+    /// What it weighs.
+    weight: usize,
+}
+
+/// What may go.
+#[derive(Debug, Default)]
+struct Loose {
+    /// Its weight is also that of the bodies that nobody has read.
+    bodies: Lru,
+    blocks: Lru,
+}
+
+impl Loose {
+    fn of(&mut self, key: Key) -> &mut Lru {
+        match key {
+            Key::Body(_) => &mut self.bodies,
+            Key::Block(..) => &mut self.blocks,
+        }
+    }
+}
+
+impl Lru {
+    fn add(&mut self, used: u64, key: Key, weight: usize) {
+        self.order.insert(used, key);
+        self.weight += weight;
+    }
+
+    fn remove(&mut self, used: u64, weight: usize) {
+        self.order.remove(&used);
+        self.weight -= weight;
+    }
+
+    fn evict(&mut self, limit_bytes: usize, places: &mut HashMap<Key, Box<Place>>) {
+        while self.weight > limit_bytes {
+            let Some((_, key)) = self.order.pop_first() else {
+                return;
+            };
+            let gone = places.remove(&key);
+            self.weight -= gone.map_or(0, |place| place.weight);
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Things {
     places: HashMap<Key, Box<Place>>,
-    /// Keys of what may go, by when they were used last.
-    order: BTreeMap<u64, Key>,
-    /// Weight of what may go.
-    weight: usize,
+    loose: Loose,
     /// Weight of what stays.
     kept: usize,
     clock: u64,
@@ -104,21 +175,21 @@ struct Things {
 /// Bodies and blocks that were fetched. Their names were verified before they are put here.
 #[derive(Debug)]
 pub struct Shelf {
-    limit_bytes: usize,
+    room: Room,
     things: Mutex<Things>,
 }
 
 impl Default for Shelf {
     fn default() -> Self {
-        Shelf::new(DEFAULT_SHELF_BYTES)
+        Shelf::new(Room::default())
     }
 }
 
 impl Shelf {
-    /// An empty shelf that keeps about so many bytes.
-    pub fn new(limit_bytes: usize) -> Shelf {
+    /// An empty shelf.
+    pub fn new(room: Room) -> Shelf {
         Shelf {
-            limit_bytes,
+            room,
             things: Mutex::default(),
         }
     }
@@ -142,7 +213,7 @@ impl Shelf {
     pub(crate) fn keep_unread(&self, position: u64, body: Bytes) {
         let mut things = self.things();
         things.keep_unread(position, body);
-        things.evict(self.limit_bytes);
+        things.evict(self.room);
     }
 
     /// Puts a block here that has the wanted handle, or the rule that it breaks.
@@ -161,14 +232,14 @@ impl Shelf {
     /// Memory that it takes, bytes, roughly.
     pub fn weight_bytes(&self) -> usize {
         let things = self.things();
-        things.weight + things.kept
+        things.loose.bodies.weight + things.loose.blocks.weight + things.kept
     }
 
     fn put(&self, key: Key, thing: Thing, weight: usize) {
         let weight = weight + PLACE_BYTES;
         let mut things = self.things();
         things.insert(key, thing, weight);
-        things.evict(self.limit_bytes);
+        things.evict(self.room);
     }
 
     /// A question is being asked: what it reads is noted until [`Shelf::answered`].
@@ -231,7 +302,7 @@ impl Shelf {
             things.keep();
         }
         things.forget();
-        things.evict(self.limit_bytes);
+        things.evict(self.room);
     }
 }
 
@@ -265,7 +336,7 @@ impl Things {
         {
             return;
         }
-        self.weight += body.len() + UNREAD_BYTES;
+        self.loose.bodies.weight += body.len() + UNREAD_BYTES;
         self.unread.push_back((position, body));
         if self.unread.len() > MAX_UNREAD {
             self.drop_unread();
@@ -276,7 +347,7 @@ impl Things {
     fn drop_unread(&mut self) -> bool {
         let oldest = self.unread.pop_front();
         if let Some((_, body)) = &oldest {
-            self.weight -= body.len() + UNREAD_BYTES;
+            self.loose.bodies.weight -= body.len() + UNREAD_BYTES;
         }
         oldest.is_some()
     }
@@ -285,7 +356,7 @@ impl Things {
     fn take_unread(&mut self, position: u64) -> Option<Bytes> {
         let found = self.unread.binary_search_by_key(&position, |(at, _)| *at);
         let (_, body) = self.unread.remove(found.ok()?)?;
-        self.weight -= body.len() + UNREAD_BYTES;
+        self.loose.bodies.weight -= body.len() + UNREAD_BYTES;
         Some(body)
     }
 
@@ -305,9 +376,9 @@ impl Things {
                 None
             }
             false => {
-                self.weight += weight;
-                self.order.insert(self.clock, key);
-                Some(self.clock)
+                let used = self.clock;
+                self.loose.of(key).add(used, key, weight);
+                Some(used)
             }
         };
         let place = Place {
@@ -323,10 +394,7 @@ impl Things {
             return;
         };
         match place.used {
-            Some(used) => {
-                self.order.remove(&used);
-                self.weight -= place.weight;
-            }
+            Some(used) => self.loose.of(key).remove(used, place.weight),
             None => self.kept -= place.weight,
         }
     }
@@ -338,8 +406,9 @@ impl Things {
         let place = self.places.get_mut(&key)?;
         if let Some(used) = &mut place.used {
             self.clock += 1;
-            self.order.remove(used);
-            self.order.insert(self.clock, key);
+            let loose = self.loose.of(key);
+            loose.remove(*used, place.weight);
+            loose.add(self.clock, key, place.weight);
             *used = self.clock;
         }
         Some(place.thing.clone())
@@ -356,9 +425,8 @@ impl Things {
             {
                 self.clock += 1;
                 place.used = Some(self.clock);
-                self.order.insert(self.clock, *key);
                 self.kept -= place.weight;
-                self.weight += place.weight;
+                self.loose.of(*key).add(self.clock, *key, place.weight);
             }
         }
     }
@@ -372,8 +440,7 @@ impl Things {
             if let Some(place) = self.places.get_mut(key)
                 && let Some(used) = place.used.take()
             {
-                self.order.remove(&used);
-                self.weight -= place.weight;
+                self.loose.of(*key).remove(used, place.weight);
                 self.kept += place.weight;
             }
         }
@@ -440,15 +507,11 @@ impl Things {
     }
 
     /// Drops what was used least recently, but nothing that the question needs whose turn it is.
-    fn evict(&mut self, limit_bytes: usize) {
-        while self.weight > limit_bytes && self.drop_unread() {}
-        while self.weight > limit_bytes {
-            let Some((_, key)) = self.order.pop_first() else {
-                return;
-            };
-            let gone = self.places.remove(&key);
-            self.weight -= gone.map_or(0, |place| place.weight);
-        }
+    fn evict(&mut self, room: Room) {
+        while self.loose.bodies.weight > room.bodies && self.drop_unread() {}
+        let places = &mut self.places;
+        self.loose.bodies.evict(room.bodies, places);
+        self.loose.blocks.evict(room.blocks, places);
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 /// So many bodies and no more.
 fn shelf(bodies: usize) -> Shelf {
-    Shelf::new(bodies * WEIGHT)
+    Shelf::new(Room::each(bodies * WEIGHT))
 }
 
 const WEIGHT: usize = PLACE_BYTES + size_of::<Body>();
@@ -36,6 +36,30 @@ fn body_that_was_used_least_recently_goes_first() {
     // The same once more takes no more room.
     (0..9).for_each(|_| shelf.put_body(3, body()));
     assert_eq!(shelf.weight_bytes(), 3 * WEIGHT);
+}
+
+#[test]
+fn bodies_push_out_no_block_and_blocks_no_body() {
+    let block = |at: u8| Wanted::Data {
+        handle: Handle::from_bytes([at; 32]),
+        len: 1,
+    };
+    let shelf = Shelf::new(Room {
+        bodies: 2 * WEIGHT,
+        blocks: 3 * (size_of::<Found>() + PLACE_BYTES),
+    });
+    let blocks = |all: std::ops::Range<u8>| {
+        all.filter(|at| matches!(shelf.block(&block(*at)), Ok(Some(_))))
+            .collect::<Vec<u8>>()
+    };
+    let put = |at: u8| shelf.put_block(&block(at), Ok(Found::Data { len: 1 }));
+    (0..3).for_each(put);
+    (0..9).for_each(|position| shelf.put_body(position, body()));
+    let bodies: Vec<u64> = (0..9).filter(|position| has(&shelf, *position)).collect();
+    assert_eq!((bodies, blocks(0..3)), (vec![7, 8], vec![0, 1, 2]));
+    (3..5).for_each(put);
+    assert!(has(&shelf, 7) && has(&shelf, 8));
+    assert_eq!(blocks(0..5), [2, 3, 4]);
 }
 
 #[test]
@@ -233,7 +257,7 @@ fn body_that_nobody_reads_goes_before_those_that_were_fetched() {
 
 #[test]
 fn few_bodies_are_kept_that_nobody_reads() {
-    let shelf = Shelf::new(usize::MAX);
+    let shelf = Shelf::new(Room::each(usize::MAX));
     let bytes = Bytes::from(Body::default().encode());
     shelf.keep_unread(0, bytes.clone());
     assert!(has(&shelf, 0));
