@@ -219,6 +219,81 @@ fn bodies_of_a_long_row_of_versions_are_fetched_together_and_few_at_a_time() {
 }
 
 #[test]
+fn bodies_of_a_long_row_of_steps_are_fetched_together_and_few_at_a_time() {
+    const ENTRIES: u64 = 300;
+    const OPS: u64 = 20;
+    let mut world = World::new();
+    let x = world.mkdir(0, &root(), "x", 1);
+    for entry in 0..ENTRIES {
+        let ops = (0..OPS).map(|op| {
+            let number = 10 + entry * OPS + op;
+            let new = file(EVERYBODY, 0, number);
+            world.create(&x, &format!("f{number}"), new, regular(""))
+        });
+        let (ops, seen) = (ops.collect(), world.end());
+        let outcomes = world.put_all(0, seen, ops);
+        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Effect));
+    }
+    let mut replay = replay_of(&world);
+    let (mut rounds, mut most) = (0, 0);
+    let few = Few::new(&world.store);
+    let found = loop {
+        let from = Sources {
+            members: &world.members,
+            stored: &few,
+        };
+        match replay.entries(world.end(), &x.id, from) {
+            Ok(found) => break found,
+            Err(Stop::Missing(missing)) => {
+                rounds += 1;
+                most = most.max(few.read());
+                few.only(missing.bodies);
+            }
+            Err(stop) => panic!("{stop}"),
+        }
+    };
+    assert_eq!(found, ENTRIES * OPS);
+    assert!(rounds < 12, "{rounds} rounds");
+    assert!(most < 200, "{most} bodies at a time");
+}
+
+#[test]
+fn listing_looks_once_in_each_round_for_what_all_its_names_wait_for() {
+    const CHANGES: u64 = 1000;
+    const NAMES: u64 = 200;
+    let mut world = World::new();
+    let x = world.mkdir(0, &root(), "x", 1);
+    for number in 0..CHANGES {
+        let held = world.held(x.id);
+        let mut inode = (*held.inode).clone();
+        inode.mode = 0o700 + (number % 8) as u16;
+        let op = world.calls().set_attributes(&held, inode);
+        assert_eq!(world.put(0, op), Outcome::Effect);
+    }
+    for number in 0..NAMES {
+        let new = file(EVERYBODY, 0, 10 + number);
+        let op = world.create(&x, &format!("f{number}"), new, regular(""));
+        assert_eq!(world.put(0, op), Outcome::Effect);
+    }
+    let mut replay = replay_of(&world);
+    let few = Few::new(&world.store);
+    let found = loop {
+        let from = Sources {
+            members: &world.members,
+            stored: &few,
+        };
+        match replay.list(world.end(), &x.id, None, 1000, from) {
+            Ok(found) => break found,
+            Err(Stop::Missing(missing)) => few.only(missing.bodies),
+            Err(stop) => panic!("{stop}"),
+        }
+    };
+    assert_eq!(found.names.len() as u64, NAMES);
+    let steps = replay.steps();
+    assert!(steps < 20 * (CHANGES + NAMES), "{steps} steps");
+}
+
+#[test]
 fn op_without_permission_keeps_nothing_from_being_forgotten() {
     let mut world = World::new();
     let x = world.mkdir(0, &root(), "x", 1);

@@ -256,7 +256,12 @@ impl World {
 
     /// As [`World::put`]; the author has seen a prefix of this size.
     pub fn put_seen(&mut self, device: u32, seen: u64, op: Op) -> Outcome {
-        let body = Arc::new(Body::new(vec![op]).unwrap());
+        self.put_all(device, seen, vec![op])[0]
+    }
+
+    /// As [`World::put_seen`], with several ops.
+    pub fn put_all(&mut self, device: u32, seen: u64, ops: Vec<Op>) -> Vec<Outcome> {
+        let body = Arc::new(Body::new(ops).unwrap());
         let written = written(device, self.end(), seen);
         self.store
             .entries
@@ -265,7 +270,7 @@ impl World {
         let entry = Entry { written, body };
         let outcomes = apply(&mut self.state, &entry, &self.members, &self.store);
         self.log.push(entry);
-        outcomes[0]
+        outcomes
     }
 
     pub fn held(&self, file: FileId) -> Held {

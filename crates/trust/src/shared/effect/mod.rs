@@ -128,9 +128,14 @@ impl Missing {
             }
         }
         for position in other.bodies {
-            if !self.bodies.contains(&position) {
-                self.bodies.push(position);
-            }
+            self.add_body(position);
+        }
+    }
+
+    /// Adds the body of the entry at a position. Many ops of one entry miss the same one.
+    fn add_body(&mut self, position: u64) {
+        if self.bodies.last() != Some(&position) && !self.bodies.contains(&position) {
+            self.bodies.push(position);
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Last, Replay, Sources, Task, Version};
+use super::{Last, Replay, Sources, Task, Version, Waiting};
 use crate::shared::effect::{Blocks, Bodies, Lock, Missing, Stop, Values};
 use crate::shared::itable::Fold;
 use crate::shared::key::Key;
@@ -78,7 +78,9 @@ impl Replay {
         let before = self.first_op_at(limit);
         let mut after = self.from;
         for key in self.keys_before(before, Key::Fold(LOWEST)) {
-            let last = self.ask_before(before, from, |view| view.version(&key, 0))?;
+            let last = self.ask_before(before, &mut Waiting::default(), from, |view| {
+                view.version(&key, 0)
+            })?;
             let row = last.and_then(|version| self.row(version.op));
             let found = row.map_or(0, |row| row.written.position.saturating_add(1));
             after = after.max(found);
@@ -113,10 +115,10 @@ impl Replay {
         from: Sources<'_, S>,
     ) -> Result<Folds, Stop> {
         let mut folds = self.old_folds.clone();
-        let mut missing = Missing::default();
+        let (mut missing, mut waiting) = (Missing::default(), Waiting::default());
         for key in self.keys_before(cut, Key::Fold(LOWEST)) {
             let Key::Fold(principal) = key else { continue };
-            let fold = self.ask_before(cut, from, |view| view.fold(&principal));
+            let fold = self.ask_before(cut, &mut waiting, from, |view| view.fold(&principal));
             let fold = missing.unless(fold)?.flatten();
             folds.extend(fold.map(|fold| (principal, fold)));
         }
@@ -129,10 +131,10 @@ impl Replay {
         from: Sources<'_, S>,
     ) -> Result<Vec<(FileId, Option<Lock>)>, Stop> {
         let mut locks = Vec::new();
-        let mut missing = Missing::default();
+        let (mut missing, mut waiting) = (Missing::default(), Waiting::default());
         for key in self.keys_before(cut, Key::Lock(FileId::first_of(LOWEST))) {
             let Key::Lock(file) = key else { continue };
-            let lock = self.ask_before(cut, from, |view| view.lock(&file));
+            let lock = self.ask_before(cut, &mut waiting, from, |view| view.lock(&file));
             locks.extend(missing.unless(lock)?.map(|lock| (file, lock)));
         }
         missing.or(locks)
@@ -150,12 +152,13 @@ impl Replay {
         let tasks = begun.map(|settling| settling.tasks);
         let tasks = tasks.unwrap_or_else(|| self.unsettled(position, folds));
         let (mut left, mut missing) = (Vec::new(), Missing::default());
+        let mut waiting = Waiting::default();
         for task in tasks {
             if missing.is_long() {
                 left.push(task);
                 continue;
             }
-            match self.work(task.clone(), from) {
+            match self.work(task.clone(), &mut waiting, from) {
                 Ok(()) => {}
                 Err(Stop::Missing(more)) => {
                     missing.add(more);

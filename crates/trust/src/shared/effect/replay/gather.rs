@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Replay, Sources, Version};
+use super::{Replay, Sources, Version, Waiting};
 use crate::shared::effect::{Blocks, Bodies, Missing, Stop};
 use crate::shared::fold::{Changes, first_root_directory};
 use crate::shared::key::Key;
@@ -107,13 +107,13 @@ impl Replay {
             return Ok(());
         }
         let changes = Arc::make_mut(changes);
-        let mut missing = Missing::default();
+        let (mut missing, mut waiting) = (Missing::default(), Waiting::default());
         let mut asked = Ok(());
         left.retain(|key| {
             if asked.is_err() || missing.is_long() {
                 return true;
             }
-            match self.gather_one(*at, key, changes, from) {
+            match self.gather_one(*at, key, &mut waiting, changes, from) {
                 Ok(()) => false,
                 Err(Stop::Missing(more)) => {
                     missing.add(more);
@@ -133,16 +133,17 @@ impl Replay {
         &mut self,
         at: u64,
         key: &Key,
+        waiting: &mut Waiting,
         changes: &mut Changes,
         from: Sources<'_, S>,
     ) -> Result<(), Stop> {
         match key {
             Key::Inode(file) => {
-                let inode = self.inode(at, file, from)?;
+                let inode = self.inode_in(waiting, at, file, from)?;
                 changes.inodes.insert(file.number, inode);
             }
             Key::Entry(directory, name) => {
-                let target = self.entry(at, directory, name, from)?;
+                let target = self.entry_in(waiting, at, (directory, name), from)?;
                 let names = changes.entries.entry(directory.number).or_default();
                 names.insert(name.clone(), target);
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::{Replay, Sources};
+use super::{Replay, Sources, Waiting};
 use crate::shared::effect::{Blocks, Bodies, Missing, Stop, Values, folded_names};
 use crate::shared::key::Key;
 use crate::shared::principal::{FileId, Name, Target};
@@ -137,7 +137,7 @@ impl Replay {
         (before, wanted): (usize, usize),
         from: Sources<'_, S>,
     ) -> Result<(), Stop> {
-        let mut missing = Missing::default();
+        let (mut missing, mut waiting) = (Missing::default(), Waiting::default());
         let mut present = before;
         let all: BTreeSet<Name> = names.keys().chain(named).cloned().collect();
         for name in all {
@@ -147,7 +147,7 @@ impl Replay {
                 break;
             }
             if named.contains(&name) {
-                match self.entry(at, directory, &name, from) {
+                match self.entry_in(&mut waiting, at, (directory, &name), from) {
                     Ok(target) => {
                         names.insert(name.clone(), target);
                     }

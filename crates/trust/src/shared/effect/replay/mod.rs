@@ -46,6 +46,7 @@ pub use rests::About;
 use rows::{Row, Rows};
 pub use stored::{Sink, Source};
 use view::View;
+use work::Waiting;
 
 /// Most ops that are kept at a time.
 pub const MAX_KEPT_OPS: usize = 1 << 26;
@@ -310,7 +311,17 @@ impl Replay {
         file: &FileId,
         from: Sources<'_, S>,
     ) -> Result<Option<Arc<Inode>>, Stop> {
-        self.ask(at, from, |view| view.inode(file))
+        self.inode_in(&mut Waiting::default(), at, file, from)
+    }
+
+    fn inode_in<S: Blocks + Bodies>(
+        &mut self,
+        waiting: &mut Waiting,
+        at: u64,
+        file: &FileId,
+        from: Sources<'_, S>,
+    ) -> Result<Option<Arc<Inode>>, Stop> {
+        self.ask_in(waiting, at, from, |view| view.inode(file))
     }
 
     /// Where a name leads before the position `at`.
@@ -324,7 +335,17 @@ impl Replay {
         name: &Name,
         from: Sources<'_, S>,
     ) -> Result<Option<Target>, Stop> {
-        self.ask(at, from, |view| view.entry(directory, name))
+        self.entry_in(&mut Waiting::default(), at, (directory, name), from)
+    }
+
+    fn entry_in<S: Blocks + Bodies>(
+        &mut self,
+        waiting: &mut Waiting,
+        at: u64,
+        (directory, name): (&FileId, &Name),
+        from: Sources<'_, S>,
+    ) -> Result<Option<Target>, Stop> {
+        self.ask_in(waiting, at, from, |view| view.entry(directory, name))
     }
 
     /// The last entry before the position `at` that changed where a name leads, or the inode of a file, and its author.
@@ -410,7 +431,7 @@ impl Replay {
         if row.written.position != position || found >= end || position < self.from {
             return Err(Stop::NoPosition);
         }
-        self.work(Task::Op(found as u32), from)?;
+        self.work(Task::Op(found as u32), &mut Waiting::default(), from)?;
         self.rows.outcome(found as u32).ok_or(Stop::NoPosition)
     }
 
@@ -421,16 +442,28 @@ impl Replay {
         from: Sources<'_, S>,
         question: impl Fn(&mut View<'_, S>) -> Known<T>,
     ) -> Result<T, Stop> {
+        self.ask_in(&mut Waiting::default(), at, from, question)
+    }
+
+    /// As [`Replay::ask`], of one value among those that a question is about.
+    fn ask_in<S: Blocks + Bodies, T>(
+        &mut self,
+        waiting: &mut Waiting,
+        at: u64,
+        from: Sources<'_, S>,
+        question: impl Fn(&mut View<'_, S>) -> Known<T>,
+    ) -> Result<T, Stop> {
         if !(self.from..=self.size).contains(&at) {
             return Err(Stop::NoPosition);
         }
-        self.ask_before(self.first_op_at(at), from, question)
+        self.ask_before(self.first_op_at(at), waiting, from, question)
     }
 
     /// Asks for a value before an op.
     fn ask_before<S: Blocks + Bodies, T>(
         &mut self,
         before: u32,
+        waiting: &mut Waiting,
         from: Sources<'_, S>,
         question: impl Fn(&mut View<'_, S>) -> Known<T>,
     ) -> Result<T, Stop> {
@@ -441,7 +474,7 @@ impl Replay {
                 return answer(found, view.tables, view.bodies);
             }
             for task in view.tasks {
-                self.work(task, from)?;
+                self.work(task, waiting, from)?;
             }
         }
     }

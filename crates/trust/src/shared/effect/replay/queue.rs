@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use super::view::View;
-use super::{Replay, Sources, Task};
+use super::{Replay, Sources, Task, Waiting};
 use crate::shared::change::Change;
 use crate::shared::effect::{Blocks, Bodies, Lock, Missing, Stop};
 use crate::shared::itable::Known;
@@ -98,7 +98,7 @@ impl Replay {
                 if done.0 != written.position {
                     done = (written.position, queue.clone());
                 }
-                match self.work(Task::Op(version.op), from) {
+                match self.work(Task::Op(version.op), &mut Waiting::default(), from) {
                     Err(Stop::Missing(more)) => missing.add(more),
                     judged => {
                         judged?;
@@ -151,10 +151,9 @@ impl Replay {
         let rows = versions.iter().filter_map(|version| self.row(version.op));
         for position in rows.map(|row| row.written.position) {
             if matches!(from.stored.body(position), Ok(None)) {
-                missing.bodies.push(position);
+                missing.add_body(position);
             }
         }
-        missing.bodies.dedup();
     }
 
     /// What is known of a lock that was taken before the first op that is kept. A program may have it.
@@ -188,7 +187,7 @@ impl Replay {
             Known::NotYet => match view.tables.unsupported.take() {
                 Some(why) => Err(why.into()),
                 None => {
-                    missing.bodies.append(&mut view.bodies);
+                    view.bodies.drain(..).for_each(|at| missing.add_body(at));
                     Ok(None)
                 }
             },

@@ -167,12 +167,11 @@ impl Replay {
                     about.extend(rests.into_iter().map(|about| (about, op)));
                 }
                 Ok(None) if missing.is_long() => break,
-                Ok(None) => missing.bodies.push(row.written.position),
+                Ok(None) => missing.add_body(row.written.position),
                 Err(why @ Reject::Unsupported { .. }) => return Err(why.into()),
                 Err(_) => {}
             }
         }
-        missing.bodies.dedup();
         match missing.is_empty() {
             true => Ok(entries.into_iter().collect()),
             false => Err(Stop::Missing(missing)),

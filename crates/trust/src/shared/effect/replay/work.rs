@@ -13,8 +13,16 @@ use crate::shared::key::Key;
 use crate::shared::outcome::{NoEffect, Outcome};
 use crate::shared::principal::FileId;
 
-/// Versions of a key, and steps of a directory, that are judged at a time.
+/// Versions of a key that are judged at a time, and bodies of a directory's steps.
 const STAGE: usize = 64;
+
+/// Steps of a directory that are judged at a time.
+const MOST_STEPS: usize = 4096;
+
+/// The tasks that wait for something that is missing. A question with many parts keeps them from one part to the next,
+/// so that each of them is tried once, and what it misses is named once.
+#[derive(Default)]
+pub(super) struct Waiting(HashSet<Task>);
 
 /// What a step came to.
 enum Progress {
@@ -25,14 +33,21 @@ enum Progress {
 
 impl Replay {
     /// Carries out a task, and first what it depends on. Each task is done once: its result is kept.
+    ///
+    /// # Errors
+    /// [`Stop::Missing`] with nothing in it if all that is missing was named before to the same question.
     pub(super) fn work<S: Blocks + Bodies>(
         &mut self,
         task: Task,
+        waiting: &mut Waiting,
         from: Sources<'_, S>,
     ) -> Result<(), Stop> {
+        let Waiting(waiting) = waiting;
         let mut missing = Missing::default();
-        let mut waiting: HashSet<Task> = HashSet::new();
-        let mut tasks = vec![task];
+        if waiting.contains(&task) {
+            return Err(Stop::Missing(missing));
+        }
+        let mut tasks = vec![task.clone()];
         while let Some(task) = tasks.last() {
             let task = task.clone();
             self.steps = self.steps.saturating_add(1);
@@ -53,7 +68,7 @@ impl Replay {
                 break;
             }
         }
-        match missing.is_empty() {
+        match missing.is_empty() && !waiting.contains(&task) {
             true => Ok(()),
             false => Err(Stop::Missing(missing)),
         }
@@ -71,7 +86,7 @@ impl Replay {
                 let span = (*index as usize, *floor as usize);
                 self.find_last(key, span, from, missing)
             }
-            Task::Sum(directory, index) => Ok(self.add_up(directory, *index as usize)),
+            Task::Sum(directory, index) => self.add_up(directory, *index as usize, from, missing),
         }
     }
 
@@ -94,7 +109,7 @@ impl Replay {
         let body = match from.stored.body(row.written.position) {
             Ok(Some(body)) => Some(body),
             Ok(None) => {
-                missing.bodies.push(row.written.position);
+                missing.add_body(row.written.position);
                 return Ok(Progress::After(Vec::new()));
             }
             Err(why @ Reject::Unsupported { .. }) => return Err(why.into()),
@@ -117,7 +132,7 @@ impl Replay {
                 return Err(why.into());
             }
             missing.blocks.append(&mut view.tables.missing);
-            missing.bodies.append(&mut view.bodies);
+            view.bodies.drain(..).for_each(|at| missing.add_body(at));
             return Ok(Progress::After(view.tasks));
         };
         let made: Vec<Change> = match outcome {
@@ -231,11 +246,11 @@ impl Replay {
             };
             let position = row.written.position;
             let known = self.outcome_of(version.op).is_some();
-            if known || missing.is_long() || missing.bodies.contains(&position) {
+            if known || missing.is_long() {
                 continue;
             }
             match from.stored.body(position) {
-                Ok(None) => missing.bodies.push(position),
+                Ok(None) => missing.add_body(position),
                 Err(why @ Reject::Unsupported { .. }) => return Err(why.into()),
                 Ok(Some(_)) | Err(_) => {}
             }
@@ -244,8 +259,15 @@ impl Replay {
     }
 
     /// Adds up the steps of a directory from the first one whose sum is not known. Their ops are judged from the
-    /// beginning, some at a time: however long the row is, the bodies of few are needed at once.
-    fn add_up(&mut self, directory: &FileId, index: usize) -> Progress {
+    /// beginning, some at a time: however long the row is, the bodies of few are needed at once. Those are named
+    /// together.
+    fn add_up<S: Bodies>(
+        &mut self,
+        directory: &FileId,
+        index: usize,
+        from: Sources<'_, S>,
+        missing: &mut Missing,
+    ) -> Result<Progress, Stop> {
         let rows = &self.rows;
         let steps = self.directories.get_mut(directory);
         let steps = steps.map(Vec::as_mut_slice).unwrap_or_default();
@@ -263,13 +285,41 @@ impl Replay {
             step.sum = Some(sum);
         }
         if rest.is_empty() {
-            return Progress::Done;
+            return Ok(Progress::Done);
         }
-        let stage = rest.iter().take(STAGE).map(|step| step.op);
-        let unknown = stage.filter(|op| rows.outcome(*op).is_none());
-        let mut first: Vec<Task> = unknown.map(Task::Op).collect();
+        let unknown: Vec<u32> = rest
+            .iter()
+            .map(|step| step.op)
+            .filter(|op| rows.outcome(*op).is_none())
+            .take(MOST_STEPS)
+            .collect();
+        let (mut first, mut bodies) = (Vec::new(), 0);
+        let (mut last, mut is_here) = (None, false);
+        for op in unknown {
+            let Some(row) = self.row(op) else {
+                continue;
+            };
+            let position = row.written.position;
+            if last.replace(position) != Some(position) {
+                bodies += 1;
+                if bodies > STAGE {
+                    break;
+                }
+                is_here = match from.stored.body(position) {
+                    Ok(found) => found.is_some(),
+                    Err(why @ Reject::Unsupported { .. }) => return Err(why.into()),
+                    Err(_) => true,
+                };
+                if !is_here {
+                    missing.add_body(position);
+                }
+            }
+            if is_here {
+                first.push(Task::Op(op));
+            }
+        }
         // The last one is the next one.
         first.reverse();
-        Progress::After(first)
+        Ok(Progress::After(first))
     }
 }
