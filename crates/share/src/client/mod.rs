@@ -75,7 +75,7 @@ use wire::shared::LinkOptions;
 pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
 use crate::engine::Delays;
-use crate::files::{Answer, Basis, Call, Room};
+use crate::files::{Answer, Basis, Call, ShelfBytes};
 pub use beacons::BeaconStatus;
 pub use begin::{Begun, begin};
 pub use checkpoint::Signable;
@@ -108,7 +108,7 @@ pub struct Options {
     /// Calls that wait for an answer at a time. Others wait for a place.
     pub calls: usize,
     /// Memory for bodies of entries and blocks of trees.
-    pub shelf: Room,
+    pub shelf: ShelfBytes,
     /// Memory for verified blocks that programs read, bytes.
     pub cache_bytes: u64,
     /// Verified blocks on disk.
@@ -127,7 +127,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             calls: 256,
-            shelf: Room::default(),
+            shelf: ShelfBytes::default(),
             cache_bytes: 64 << 20,
             cache: None,
             folding: Folding::default(),

@@ -91,7 +91,7 @@ mod tests {
     use trust::volume_id::VolumeId;
 
     use super::*;
-    use crate::files::{Room, Shelf};
+    use crate::files::{Shelf, ShelfBytes};
 
     /// An entry of the volume's first device with this body, and the outline of another one.
     fn entry(volume: VolumeId, body: &Body, outlined: &Body) -> Entry {
@@ -120,7 +120,8 @@ mod tests {
     fn change_that_the_outline_does_not_name_is_not_shown() {
         let founder = SecretKey::from_seed(&[1; 32]).public();
         let (volume, policies) = crate::home::tests::policies_of(founder);
-        let mut files = Files::new(&policies, Arc::new(Shelf::new(Room::each(1 << 20)))).unwrap();
+        let mut files =
+            Files::new(&policies, Arc::new(Shelf::new(ShelfBytes::each(1 << 20)))).unwrap();
         let file = |counter| FileId {
             principal: files.terms().root.principal,
             number: INumber {

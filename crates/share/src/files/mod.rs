@@ -76,7 +76,7 @@ pub use call::{
 pub use checkpoint::NoRows;
 pub use logged::{History, Logged, LoggedOp, MAX_LOGGED};
 pub use plan::Made;
-pub use shelf::{Room, Shelf};
+pub use shelf::{Shelf, ShelfBytes};
 pub use tidy::MAX_UNFORGOTTEN_OPS;
 
 /// The outlines of entries. Evaluation keeps what it finds out, so asking changes them.

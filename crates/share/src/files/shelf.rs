@@ -1,10 +1,10 @@
 //! Bodies of entries and blocks of trees that a device has fetched, in bounded memory.
 //!
-//! Of either kind, what was used least recently goes first. A question that misses something is asked again when it has come. Such
-//! questions take turns, the oldest first: all that the one whose turn it is has used or missed stays, so that it gets
-//! further each time, and is answered in the end, however little room there is. The others have the whole room beside
-//! it: a long question keeps no short one from its answer. A turn ends with the answer, or when nothing of what is missing
-//! comes for as long as another question has waited.
+//! Bodies and blocks have a limit each, and of each kind what was used least recently goes first. A question that misses
+//! something is asked again when it has come. Such questions take turns, the oldest first: all that the one whose turn
+//! it is has used or missed stays, so that it gets further each time, and is answered in the end, however little room
+//! there is. The others have the whole room beside it: a long question keeps no short one from its answer. A turn ends
+//! with the answer, or when nothing of what is missing comes for as long as another question has waited.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use trust::shared::ops::Body;
 
 /// Memory for what no question needs whose turn it is, bytes, roughly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct ShelfBytes {
     /// For bodies of entries. Most of them are read once.
     pub bodies: usize,
     /// For blocks of trees. Calls that are under way together read the same nodes again and again: if these have no room
@@ -27,19 +27,19 @@ pub struct Room {
     pub blocks: usize,
 }
 
-impl Room {
+impl ShelfBytes {
     /// The same for each of the two.
-    pub const fn each(bytes: usize) -> Room {
-        Room {
+    pub const fn each(bytes: usize) -> ShelfBytes {
+        ShelfBytes {
             bodies: bytes,
             blocks: bytes,
         }
     }
 }
 
-impl Default for Room {
+impl Default for ShelfBytes {
     fn default() -> Self {
-        Room {
+        ShelfBytes {
             bodies: 5 << 20,
             blocks: 32 << 20,
         }
@@ -106,7 +106,7 @@ struct Open {
 struct Lru {
     /// By when it was used last.
     order: BTreeMap<u64, Key>,
-    /// What it weighs.
+    /// Its weight, bytes.
     weight: usize,
 }
 
@@ -175,19 +175,19 @@ struct Things {
 /// Bodies and blocks that were fetched. Their names were verified before they are put here.
 #[derive(Debug)]
 pub struct Shelf {
-    room: Room,
+    room: ShelfBytes,
     things: Mutex<Things>,
 }
 
 impl Default for Shelf {
     fn default() -> Self {
-        Shelf::new(Room::default())
+        Shelf::new(ShelfBytes::default())
     }
 }
 
 impl Shelf {
     /// An empty shelf.
-    pub fn new(room: Room) -> Shelf {
+    pub fn new(room: ShelfBytes) -> Shelf {
         Shelf {
             room,
             things: Mutex::default(),
@@ -250,8 +250,8 @@ impl Shelf {
     }
 
     /// What a question has missed when it was asked last, and what has not come since. None: it has all come, or nothing
-    /// comes, so the question should be asked again: perhaps it needs something else by now. For questions that cost much: to ask one again for each thing that comes, its own
-    /// and those of others, would cost more than to answer it.
+    /// comes, so the question should be asked again: perhaps it needs something else by now. For questions that cost
+    /// much: to ask one again for each thing that comes, its own and those of others, would cost more than to answer it.
     pub(crate) fn awaited(&self, question: Question) -> Option<Missing> {
         let mut things = self.things();
         things.begin_round();
@@ -507,7 +507,7 @@ impl Things {
     }
 
     /// Drops what was used least recently, but nothing that the question needs whose turn it is.
-    fn evict(&mut self, room: Room) {
+    fn evict(&mut self, room: ShelfBytes) {
         while self.loose.bodies.weight > room.bodies && self.drop_unread() {}
         let places = &mut self.places;
         self.loose.bodies.evict(room.bodies, places);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use share::engine::{Alarm, Delays, Durable, Effect, Engine, Record, Reply, Request, Setup, Timer};
-use share::files::{Answer, Basis, Call, Files, Room, Shelf};
+use share::files::{Answer, Basis, Call, Files, Shelf, ShelfBytes};
 use share::ledger::Ledger;
 use share::orderer::{Limits, Orderer, Unlimited};
 use share::prefixes::Recent;
@@ -132,7 +132,7 @@ impl Net {
         number: usize,
         journal: &[Record<Product, Files>],
     ) -> Engine<Product, Files, u64> {
-        let shelf = Arc::new(Shelf::new(Room::each(self.shelf_bytes)));
+        let shelf = Arc::new(Shelf::new(ShelfBytes::each(self.shelf_bytes)));
         let files = Files::new(&self.policies, shelf).unwrap();
         let files = files.of(device(number));
         let mut durable = Durable::new(Ledger::new(Recent::default(), files));

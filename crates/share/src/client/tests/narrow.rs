@@ -8,14 +8,14 @@ use super::*;
 use crate::client::Folding;
 use crate::client::connection::{Deliveries, Dial, Line};
 use crate::client::core::{Core, Input, MOST_LEAVES, Out};
-use crate::files::Room;
+use crate::files::ShelfBytes;
 
 const FILES: u32 = 4;
 
 /// No room for what is fetched: only what a question needs stays, while it is its turn.
 fn narrow() -> Options {
     Options {
-        shelf: Room::each(1),
+        shelf: ShelfBytes::each(1),
         ..Options::default()
     }
 }

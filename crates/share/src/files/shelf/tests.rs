@@ -4,7 +4,7 @@ use super::*;
 
 /// So many bodies and no more.
 fn shelf(bodies: usize) -> Shelf {
-    Shelf::new(Room::each(bodies * WEIGHT))
+    Shelf::new(ShelfBytes::each(bodies * WEIGHT))
 }
 
 const WEIGHT: usize = PLACE_BYTES + size_of::<Body>();
@@ -44,7 +44,7 @@ fn bodies_push_out_no_block_and_blocks_no_body() {
         handle: Handle::from_bytes([at; 32]),
         len: 1,
     };
-    let shelf = Shelf::new(Room {
+    let shelf = Shelf::new(ShelfBytes {
         bodies: 2 * WEIGHT,
         blocks: 3 * (size_of::<Found>() + PLACE_BYTES),
     });
@@ -257,7 +257,7 @@ fn body_that_nobody_reads_goes_before_those_that_were_fetched() {
 
 #[test]
 fn few_bodies_are_kept_that_nobody_reads() {
-    let shelf = Shelf::new(Room::each(usize::MAX));
+    let shelf = Shelf::new(ShelfBytes::each(usize::MAX));
     let bytes = Bytes::from(Body::default().encode());
     shelf.keep_unread(0, bytes.clone());
     assert!(has(&shelf, 0));
