@@ -46,7 +46,7 @@ pub mod scrub;
 mod volume;
 
 pub use block::{Block, BlockError};
-pub use core::{BLOCK_BYTES, Counts, Limits};
+pub use core::{BLOCK_BYTES, Counts, Limits, Redos};
 pub use device::{Pace, Protected, Traffic};
 pub use engine::{
     Admission, Commit, Committed, Engine, EngineError, Homed, Homing, SettledDone, Settling, Watch,

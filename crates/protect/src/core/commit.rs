@@ -244,9 +244,11 @@ impl Core {
         }
         self.drop_redo(block);
         self.drop_hash(block);
-        let keep = self.cached_bytes + BLOCK_BYTES <= self.limits.cached_bytes;
+        let is_home = self.homes.get(&block).is_some_and(|home| home.seq == seq);
+        let keep = !is_home && self.cached_bytes + BLOCK_BYTES <= self.limits.cached_bytes;
         if keep {
             self.cached_bytes += BLOCK_BYTES;
+            self.add_cached(block, seq);
         }
         self.live.add(lsn);
         self.redos.insert(
@@ -260,7 +262,7 @@ impl Core {
                 wrong: 0,
             },
         );
-        if self.homes.get(&block).is_none_or(|home| home.seq != seq) {
+        if !is_home {
             self.redos_to_home.insert((payload, block));
         }
     }

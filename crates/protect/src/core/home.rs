@@ -7,6 +7,17 @@ use log::{Digest, Lsn};
 
 use super::{BLOCK_BYTES, Core, Home, Phase, Seq};
 
+/// Which Redo records go home. Hash records and Trims go in any case: the log cannot forget them before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Redos {
+    /// None.
+    None,
+    /// Those with a page in memory: they cost no read of the log, and no second check.
+    Cached,
+    /// All, the oldest in the log first, which frees room.
+    All,
+}
+
 /// One piece of work for the data device.
 #[derive(Clone, Debug)]
 pub(crate) enum HomeJob {
@@ -53,35 +64,42 @@ pub(crate) enum Outcome {
 pub(super) const MOST_WRONG: u32 = 10;
 
 impl Core {
-    /// The next work for the data device: trims first, then what only memory has, then, if `redos`, what the log has
-    /// too. The oldest in the log goes first: pages are read from the log in large pieces, and each job frees space.
-    pub fn home_begin(&mut self, redos: bool) -> Option<HomeJob> {
+    /// The next work for the data device: trims first, then what only memory has, then those `redos`.
+    pub fn home_begin(&mut self, redos: Redos) -> Option<HomeJob> {
         let job = self.next_job(redos)?;
         self.in_flight += 1;
         Some(job)
     }
 
-    /// Whether nothing is on its way to the data device or must go there; with `redos`, nor what the log has too.
-    pub fn is_home_idle(&self, redos: bool) -> bool {
+    /// Whether nothing is on its way to the data device or must go there; nor those `redos`.
+    pub fn is_home_idle(&self, redos: Redos) -> bool {
         self.in_flight == 0 && !self.has_home_work(redos)
     }
 
-    /// Whether something waits to go to the data device; with `redos`, also of what the log has too.
-    pub fn has_home_work(&self, redos: bool) -> bool {
+    /// Whether something waits to go to the data device; `redos` count too.
+    pub fn has_home_work(&self, redos: Redos) -> bool {
         let waiting = |trim: &super::Trim| trim.home == Phase::Waiting;
         !self.hashes_to_home.is_empty()
             || self.trims.iter().any(waiting)
-            || redos && !self.redos_to_home.is_empty()
+            || match redos {
+                Redos::None => false,
+                Redos::Cached => !self.cached.is_empty(),
+                Redos::All => !self.redos_to_home.is_empty(),
+            }
     }
 
-    fn next_job(&mut self, redos: bool) -> Option<HomeJob> {
+    fn next_job(&mut self, redos: Redos) -> Option<HomeJob> {
         if let Some(job) = self.zero_job() {
             return Some(job);
         }
         if let Some(job) = self.hash_job() {
             return Some(job);
         }
-        if redos { self.redo_job() } else { None }
+        match redos {
+            Redos::None => None,
+            Redos::Cached => self.cached_job(),
+            Redos::All => self.redo_job(),
+        }
     }
 
     /// Bytes of Redo records that wait to be homed.
@@ -125,7 +143,51 @@ impl Core {
         self.write_job(blocks)
     }
 
-    /// The oldest pages of the log.
+    /// Whether so much of what goes home is in memory that the next frame's pages would not all be kept there.
+    pub fn is_cache_full(&self) -> bool {
+        !self.cached.is_empty()
+            && self.cached_bytes + self.limits.frame_bytes > self.limits.cached_bytes
+    }
+
+    pub(super) fn add_cached(&mut self, block: u64, seq: Seq) {
+        self.cached.push_back((block, seq));
+        if self.cached.len() * BLOCK_BYTES > 2 * self.limits.cached_bytes {
+            let mut cached = std::mem::take(&mut self.cached);
+            cached.retain(|(block, seq)| self.is_cached(*block, *seq));
+            self.cached = cached;
+        }
+    }
+
+    /// Whether this version waits to go home and is in memory.
+    fn is_cached(&self, block: u64, seq: Seq) -> bool {
+        self.redos.get(&block).is_some_and(|redo| {
+            redo.seq == seq
+                && redo.page.is_some()
+                && self.redos_to_home.contains(&(redo.payload, block))
+        })
+    }
+
+    /// The oldest pages in memory.
+    fn cached_job(&mut self) -> Option<HomeJob> {
+        let mut blocks = Vec::new();
+        for _ in 0..self.cached.len() {
+            let Some((block, seq)) = self.cached.pop_front() else {
+                break;
+            };
+            match (self.is_cached(block, seq), self.may_home(block)) {
+                (true, true) => blocks.push(block),
+                (true, false) => self.cached.push_back((block, seq)),
+                (false, _) => {}
+            }
+            if blocks.len() == self.limits.home_blocks() {
+                break;
+            }
+        }
+        blocks.sort_unstable();
+        self.write_job(blocks)
+    }
+
+    /// The oldest pages of the log: they are read from it in large pieces, and each job frees space.
     fn redo_job(&mut self) -> Option<HomeJob> {
         let waiting = self.redos_to_home.iter().map(|(_, block)| *block);
         let mut blocks: Vec<u64> = waiting
@@ -199,15 +261,29 @@ impl Core {
         if (lost || outcome == Outcome::Written) && is_newest == Some(true) {
             let written = true;
             self.homes.insert(block, Home { seq, written, lost });
+            self.forget_page(block);
             return lost;
         }
         self.homes.remove(&block);
         if self.hashes.contains_key(&block) {
             self.hashes_to_home.insert(block);
         } else if let Some(redo) = self.redos.get(&block) {
+            let (seq, has_page) = (redo.seq, redo.page.is_some());
             self.redos_to_home.insert((redo.payload, block));
+            if has_page {
+                self.add_cached(block, seq);
+            }
         }
         false
+    }
+
+    /// The data device has the newest durable version of the block. If it must be read before it is settled, the log
+    /// has it.
+    fn forget_page(&mut self, block: u64) {
+        let redo = self.redos.get_mut(&block);
+        if redo.is_some_and(|redo| redo.page.take().is_some()) {
+            self.cached_bytes -= BLOCK_BYTES;
+        }
     }
 
     /// The log had another page where the block's newest content should be. True: so often that it is lost.

@@ -23,7 +23,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ use bytes::Bytes;
 use log::{Digest, Lsn, Piece};
 
 pub(crate) use commit::{Batch, HashRun, Logged};
+pub use home::Redos;
 pub(crate) use home::{HomeJob, HomePage, Outcome, Place};
 pub(crate) use settle::{Settled, Written};
 pub(crate) use source::Source;
@@ -52,7 +53,8 @@ pub struct Limits {
     pub staged_bytes: usize,
     /// Payload of one frame.
     pub frame_bytes: usize,
-    /// Pages of durable Redo records that are kept to be read and homed without reading the log.
+    /// Pages of durable Redo records that are kept, until the data device has them, to be read and homed without
+    /// reading the log.
     pub cached_bytes: usize,
     /// Payload of unsettled Hash records, which only memory has.
     pub unsettled_bytes: usize,
@@ -191,6 +193,8 @@ pub(crate) struct Core {
     /// By the position of the page in the log.
     redos_to_home: BTreeSet<(Lsn, u64)>,
     hashes_to_home: BTreeSet<u64>,
+    /// Redo records with a page in memory, oldest first. Some are homed or superseded since.
+    cached: VecDeque<(u64, Seq)>,
     cached_bytes: usize,
     /// Frames that recovery needs, and those of them with unsettled Hash records.
     live: References,
@@ -224,6 +228,7 @@ impl Core {
             in_flight: 0,
             redos_to_home: BTreeSet::new(),
             hashes_to_home: BTreeSet::new(),
+            cached: VecDeque::new(),
             cached_bytes: 0,
             live: References::default(),
             live_hashes: References::default(),

@@ -52,7 +52,7 @@ fn commit(core: &mut Core, hashes: bool, lsn: u64) {
 
 fn home_all(core: &mut Core) -> Vec<HomeJob> {
     let mut jobs = Vec::new();
-    while let Some(job) = core.home_begin(true) {
+    while let Some(job) = core.home_begin(Redos::All) {
         core.home_end(&job, |_| Outcome::Written);
         jobs.push(job);
     }
@@ -101,10 +101,10 @@ fn newer_version_is_not_written_beside_an_older_one() {
     let mut core = core();
     core.stage(3, piece(1));
     commit(&mut core, false, 0);
-    let older = core.home_begin(true).unwrap();
+    let older = core.home_begin(Redos::All).unwrap();
     core.stage(3, piece(2));
     commit(&mut core, false, 8192);
-    assert!(core.home_begin(true).is_none());
+    assert!(core.home_begin(Redos::All).is_none());
     core.home_end(&older, |_| Outcome::Written);
     assert!(
         settle(&mut core).versions.is_empty(),
@@ -121,24 +121,27 @@ fn version_of_before_a_trim_is_neither_written_nor_settled_after_it() {
     let mut core = core();
     core.stage(3, piece(1));
     commit(&mut core, false, 0);
-    let in_flight = core.home_begin(true).unwrap();
+    let in_flight = core.home_begin(Redos::All).unwrap();
     core.stage_trim(0..100);
     commit(&mut core, false, 8192);
     assert!(
-        core.home_begin(true).is_none(),
+        core.home_begin(Redos::All).is_none(),
         "zeros wait for the write in flight"
     );
     core.home_end(&in_flight, |_| Outcome::Written);
     core.stage(5, piece(2));
     commit(&mut core, false, 16384);
-    let zeros = core.home_begin(true).unwrap();
+    let zeros = core.home_begin(Redos::All).unwrap();
     assert!(matches!(zeros, HomeJob::Zero { .. }));
     assert!(
-        core.home_begin(true).is_none(),
+        core.home_begin(Redos::All).is_none(),
         "the newer block waits for the zeros"
     );
     core.home_end(&zeros, |_| Outcome::Written);
-    assert!(core.home_begin(true).is_none(), "until they are settled");
+    assert!(
+        core.home_begin(Redos::All).is_none(),
+        "until they are settled"
+    );
     let settled = settle(&mut core);
     assert_eq!((settled.versions.len(), settled.trims.len()), (0, 1));
     assert_eq!(home_all(&mut core).len(), 1);
@@ -172,8 +175,8 @@ fn hash_settles_only_in_the_order_of_the_log() {
     commit(&mut core, true, 0);
     (10..14).for_each(|block| core.stage(block, piece(2)));
     commit(&mut core, true, 8192);
-    let first = core.home_begin(false).unwrap();
-    let second = core.home_begin(false).unwrap();
+    let first = core.home_begin(Redos::None).unwrap();
+    let second = core.home_begin(Redos::None).unwrap();
     core.home_end(&second, |_| Outcome::Written);
     let settled = settle(&mut core);
     assert_eq!((settled.versions.len(), settled.through), (0, None));
@@ -202,7 +205,7 @@ fn failed_write_is_tried_again() {
     let mut core = core();
     core.stage(3, piece(1));
     commit(&mut core, false, 0);
-    let job = core.home_begin(true).unwrap();
+    let job = core.home_begin(Redos::All).unwrap();
     core.home_end(&job, |_| Outcome::Failed);
     assert!(settle(&mut core).versions.is_empty());
     assert_eq!(home_all(&mut core).len(), 1);

@@ -9,7 +9,7 @@ mod detach;
 mod tests;
 mod threads;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -96,6 +96,8 @@ struct Shared {
     trims: Queue,
     /// Bytes written home since the last sync of the data device.
     unsynced: AtomicU64,
+    /// More is written than the log should hold: what is written goes home at once, as long as memory has it.
+    streams: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -183,6 +185,7 @@ impl Protected {
             writes: Queue::default(),
             trims: Queue::default(),
             unsynced: AtomicU64::new(0),
+            streams: AtomicBool::new(false),
         });
         let mut protected = Protected {
             shared,
@@ -406,7 +409,7 @@ impl Shared {
         while self.engine.failure().is_none()
             && flush.is_none_or(|seq| !self.engine.is_durable(seq))
         {
-            if flush.is_none() && self.engine.must_settle_first() {
+            if flush.is_none() && (self.engine.must_settle_first() || self.must_home_first()) {
                 return;
             }
             match self.commit_frame(flush) {
@@ -426,7 +429,7 @@ impl Shared {
         match self.engine.commit_run(&commit) {
             Ok(done) => {
                 self.engine.commit_end(&done);
-                if self.engine.has_home_work(self.must_home(0)) {
+                if self.engine.has_home_work(self.redos_to_home(0)) {
                     self.to_home.notify_all();
                 }
                 self.announce();

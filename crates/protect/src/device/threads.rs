@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Shared, add, chain, lock};
+use crate::core::Redos;
 use crate::engine::{EngineError, Homed};
 
 /// After a failed write to the data device the next try waits so long.
@@ -30,7 +31,9 @@ impl Shared {
             }
             drop(signals);
             self.commit(None);
-            while self.engine.must_settle_first() && self.engine.failure().is_none() {
+            while (self.engine.must_settle_first() || self.must_home_first())
+                && self.engine.failure().is_none()
+            {
                 if lock(&self.signals).stop {
                     return;
                 }
@@ -72,8 +75,8 @@ impl Shared {
             return None;
         }
         let begun = Instant::now();
-        let can_wait = !self.engine.has_home_work(false);
-        let redos = self.must_home(number);
+        let can_wait = !self.engine.has_home_work(Redos::None);
+        let redos = self.redos_to_home(number);
         let homing = self.engine.home_begin(redos)?;
         let result = self.engine.home_run(&homing);
         self.engine.home_end(&homing, result.as_ref().ok());
@@ -115,12 +118,37 @@ impl Shared {
         }
     }
 
-    /// Whether what the log has goes home as well, by the thread of this number.
-    pub(super) fn must_home(&self, number: usize) -> bool {
+    /// What the thread of this number writes home of what the log has.
+    pub(super) fn redos_to_home(&self, number: usize) -> Redos {
         let threads = self.pace.home_threads.max(1) as u64;
         let full = self.pace.full_percent;
         let from_percent = full + (100 - full) * number as u64 / threads;
-        self.is_drained() || self.used_percent() >= from_percent
+        if self.is_drained() || self.used_percent() >= from_percent {
+            return Redos::All;
+        }
+        match self.streams() {
+            true => Redos::Cached,
+            false => Redos::None,
+        }
+    }
+
+    /// Whether more is written than the log should hold, until nobody writes. All of it must go home, and while memory has
+    /// it, that costs no read of the log. Less is left in the log: a block that is written again then goes home once, and
+    /// the devices are free for whoever flushes.
+    fn streams(&self) -> bool {
+        let is_idle = lock(&self.signals).last_write.elapsed() >= self.pace.idle;
+        let begins = 2 * self.used_percent() >= self.pace.full_percent;
+        if is_idle || begins {
+            self.streams.store(!is_idle, Ordering::Relaxed);
+        }
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Whether another frame that nobody waits for would only go home by way of the log.
+    pub(super) fn must_home_first(&self) -> bool {
+        self.used_percent() >= self.pace.full_percent
+            && self.streams()
+            && self.engine.is_cache_full()
     }
 
     /// Whether everything goes home: nobody writes, or somebody waits for it.
@@ -132,7 +160,9 @@ impl Shared {
     /// Whether the log must get emptier as fast as possible. Else the devices are free half of the time for whoever reads
     /// and flushes.
     fn is_urgent(&self) -> bool {
-        self.is_drained() || self.used_percent() >= (self.pace.full_percent + 100) / 2
+        self.is_drained()
+            || self.used_percent() >= (self.pace.full_percent + 100) / 2
+            || self.must_home_first()
     }
 
     /// Whether the log can be emptied at little cost, which makes the next attachment fast.
@@ -186,7 +216,7 @@ impl Shared {
         };
         let waits = drain || settle_now;
         unsynced >= self.settle_bytes()
-            || waits && self.engine.is_home_idle(drain) && self.engine.has_written()
+            || waits && self.engine.is_home_idle(all_if(drain)) && self.engine.has_written()
     }
 
     /// The data device is synced after so many bytes; in a short ring more often, so that there is room in time.
@@ -209,7 +239,7 @@ impl Shared {
         let step = log.ring_bytes() / 16;
         let gain = self.engine.oldest().0.saturating_sub(log.tail().0);
         (asked || self.used_percent() >= self.pace.full_percent)
-            && (gain >= step || gain > 0 && self.engine.is_home_idle(drain))
+            && (gain >= step || gain > 0 && self.engine.is_home_idle(all_if(drain)))
     }
 
     pub(super) fn look_for_others(&self) {
@@ -268,5 +298,12 @@ impl Shared {
             Err(error) => self.engine.fail(&chain(&error)),
         }
         self.announce();
+    }
+}
+
+fn all_if(drain: bool) -> Redos {
+    match drain {
+        true => Redos::All,
+        false => Redos::None,
     }
 }

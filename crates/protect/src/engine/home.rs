@@ -6,7 +6,7 @@ use std::ops::Range;
 use log::{Buffer, Digest, Lsn};
 
 use super::{Engine, EngineError};
-use crate::core::{BLOCK_BYTES, HomeJob, HomePage, Outcome, Place};
+use crate::core::{BLOCK_BYTES, HomeJob, HomePage, Outcome, Place, Redos};
 
 /// A piece of work for the data device.
 pub struct Homing {
@@ -38,9 +38,9 @@ impl Homing {
 }
 
 impl Engine {
-    /// The next work, if there is some. `redos`: also what the log has, not only what must be written before the
-    /// log can forget or a flush be answered. Several may be under way.
-    pub fn home_begin(&self, redos: bool) -> Option<Homing> {
+    /// The next work, if there is some: what must be written before the log can forget or a flush be answered, and those
+    /// `redos`. Several may be under way.
+    pub fn home_begin(&self, redos: Redos) -> Option<Homing> {
         let job = self.core().home_begin(redos)?;
         Some(Homing { job })
     }
@@ -123,14 +123,19 @@ impl Engine {
         }
     }
 
-    /// Whether nothing is on its way to the data device or must go there; with `redos`, nor what the log has too.
-    pub fn is_home_idle(&self, redos: bool) -> bool {
+    /// Whether nothing is on its way to the data device or must go there; nor those `redos`.
+    pub fn is_home_idle(&self, redos: Redos) -> bool {
         self.core().is_home_idle(redos)
     }
 
-    /// Whether something waits to go to the data device; with `redos`, also of what the log has too.
-    pub fn has_home_work(&self, redos: bool) -> bool {
+    /// Whether something waits to go to the data device; `redos` count too.
+    pub fn has_home_work(&self, redos: Redos) -> bool {
         self.core().has_home_work(redos)
+    }
+
+    /// Whether the next frame's pages would not all be kept in memory until they go home.
+    pub fn is_cache_full(&self) -> bool {
+        self.core().is_cache_full()
     }
 
     /// Bytes that the log has and the data device lacks.

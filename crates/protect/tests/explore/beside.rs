@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use log::Device;
-use protect::{Admission, Engine};
+use protect::{Admission, Engine, Redos};
 use sim::device::{Held, Machine};
 
 use crate::protected::{ProtectedDevice, machine};
@@ -26,7 +26,7 @@ fn settle(engine: &Engine, byte: u8) {
     let commit = engine.commit_begin(None).unwrap();
     let done = engine.commit_run(&commit).unwrap();
     engine.commit_end(&done);
-    let homing = engine.home_begin(true).unwrap();
+    let homing = engine.home_begin(Redos::All).unwrap();
     let homed = engine.home_run(&homing).unwrap();
     engine.home_end(&homing, Some(&homed));
     let settling = engine.settle_begin().unwrap();
@@ -71,7 +71,7 @@ fn read_beside_a_write_in_flight_to_the_data_device_returns_the_new_version() {
     let commit = engine.commit_begin(None).unwrap();
     let done = engine.commit_run(&commit).unwrap();
     engine.commit_end(&done);
-    let homing = engine.home_begin(true).unwrap();
+    let homing = engine.home_begin(Redos::All).unwrap();
     data.hold(Held::Write, 0..4096, 3);
     thread::scope(|scope| {
         let home = scope.spawn(|| engine.home_run(&homing));

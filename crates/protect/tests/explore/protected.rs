@@ -11,7 +11,7 @@ use protect::anchor::{Anchor, AnchorError, AnchorMode, Anchoring};
 use protect::map::{Map, Root};
 use protect::{
     Admission, BlockError, Commit, Committed, Cookie, Engine, EngineError, Homed, Homing, Limits,
-    SettledDone, Settling, Shape, Watch,
+    Redos, SettledDone, Settling, Shape, Watch,
 };
 use sim::device::{Machine, SimDevice};
 
@@ -299,13 +299,20 @@ impl Attached {
         Ok(true)
     }
 
+    /// The second one prefers what is in memory.
     fn step_home(&mut self, which: usize) -> bool {
         let home = &mut self.homes[which];
         *home = match home.take() {
-            None => match self.engine.home_begin(true) {
-                None => return false,
-                Some(homing) => Some(Stage::Begun(homing)),
-            },
+            None => {
+                let cached = (which == 1).then(|| self.engine.home_begin(Redos::Cached));
+                match cached
+                    .flatten()
+                    .or_else(|| self.engine.home_begin(Redos::All))
+                {
+                    None => return false,
+                    Some(homing) => Some(Stage::Begun(homing)),
+                }
+            }
             Some(Stage::Begun(homing)) => {
                 let ran = self.engine.home_run(&homing);
                 self.failures = if ran.is_ok() { 0 } else { self.failures + 1 };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use log::{Client, Lsn};
-use protect::{Admission, BlockError, Engine, EngineError};
+use protect::{Admission, BlockError, Engine, EngineError, Redos};
 use sim::device::{Fault, Lie, Machine};
 
 use crate::protected::{Alarms, ProtectedDevice, machine};
@@ -40,7 +40,7 @@ fn write(engine: &Engine, block: u64, byte: u8) {
 }
 
 fn go_home(engine: &Engine) {
-    while let Some(homing) = engine.home_begin(true) {
+    while let Some(homing) = engine.home_begin(Redos::All) {
         let homed = engine.home_run(&homing).unwrap();
         engine.home_end(&homing, Some(&homed));
     }
@@ -463,7 +463,7 @@ fn page_of_the_ring_that_is_wrong_for_a_while_costs_nothing() {
     let (machine, engine, alarms, place) = with_page_in_the_ring();
     machine.device("L").flip((place + 7) * 8);
     for _ in 0..5 {
-        let homing = engine.home_begin(true).unwrap();
+        let homing = engine.home_begin(Redos::All).unwrap();
         let homed = engine.home_run(&homing).unwrap();
         assert!(!homed.is_whole());
         engine.home_end(&homing, Some(&homed));
@@ -483,7 +483,7 @@ fn page_of_the_ring_that_cannot_be_read_is_not_given_up() {
     let fails = Fault::always(Lie::ReadFails).at(place..place + PAGE);
     machine.device("L").inject(fails);
     for _ in 0..30 {
-        let homing = engine.home_begin(true).unwrap();
+        let homing = engine.home_begin(Redos::All).unwrap();
         let homed = engine.home_run(&homing);
         assert!(homed.is_err());
         engine.home_end(&homing, None);

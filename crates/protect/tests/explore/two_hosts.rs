@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use log::{ClaimOptions, Device, Host};
-use protect::{Admission, BlockError, Engine, Limits};
+use protect::{Admission, BlockError, Engine, Limits, Redos};
 use sim::device::Machine;
 use sim::random::Random;
 
@@ -155,7 +155,7 @@ fn write(engine: &Engine, story: &Shared, host: usize, block: u64) -> bool {
 
 /// Writes home, settles, and moves the tail.
 fn tidy(engine: &Engine) -> bool {
-    while let Some(homing) = engine.home_begin(true) {
+    while let Some(homing) = engine.home_begin(Redos::All) {
         let homed = engine.home_run(&homing);
         engine.home_end(&homing, homed.as_ref().ok());
         if homed.is_err() {
