@@ -231,3 +231,61 @@ fn oldest_pages_of_the_log_go_home_first_and_in_the_order_of_the_device() {
     settle(&mut core);
     assert!(core.is_settled());
 }
+
+#[test]
+fn page_leaves_memory_when_the_data_device_has_it() {
+    let limits = Limits {
+        cached_bytes: 2 * BLOCK_BYTES,
+        ..Limits::default()
+    };
+    let mut core = Core::new(limits, Lsn(0));
+    for block in 0..3 {
+        core.stage(block, piece(1));
+        commit(&mut core, false, 8192 * block);
+    }
+    assert!(matches!(core.source(1), Source::Page(_)));
+    let Some(HomeJob::Write(pages)) = core.home_begin(Redos::Cached) else {
+        panic!("two pages are in memory");
+    };
+    let places: Vec<_> = pages.iter().map(|page| (page.block, &page.place)).collect();
+    assert!(matches!(
+        places[..],
+        [(0, Place::Page(_)), (1, Place::Page(_))]
+    ));
+    assert!(core.home_begin(Redos::Cached).is_none());
+    core.home_end(&HomeJob::Write(pages), |block| match block {
+        0 => Outcome::Written,
+        _ => Outcome::Failed,
+    });
+    assert!(matches!(core.source(0), Source::Log(..)), "not settled yet");
+    core.stage(4, piece(1));
+    commit(&mut core, false, 32768);
+    assert!(matches!(core.source(4), Source::Page(_)), "there is room");
+    // What failed is tried again, and is in memory still.
+    let Some(HomeJob::Write(pages)) = core.home_begin(Redos::Cached) else {
+        panic!("two pages are in memory");
+    };
+    let blocks: Vec<u64> = pages.iter().map(|page| page.block).collect();
+    assert_eq!(blocks, [1, 4]);
+    core.home_end(&HomeJob::Write(pages), |_| Outcome::Written);
+    home_all(&mut core);
+    settle(&mut core);
+    assert!(core.is_settled());
+    assert_eq!(core.cached_bytes, 0);
+}
+
+#[test]
+fn block_that_is_written_again_and_again_needs_no_memory_for_its_old_versions() {
+    let limits = Limits {
+        cached_bytes: 4 * BLOCK_BYTES,
+        ..Limits::default()
+    };
+    let mut core = Core::new(limits, Lsn(0));
+    for n in 0..1000 {
+        core.stage(3, piece(1));
+        commit(&mut core, false, 8192 * n);
+    }
+    assert!(core.cached.len() <= 8);
+    assert_eq!(core.cached_bytes, BLOCK_BYTES);
+    assert_eq!(home_all(&mut core).len(), 1);
+}

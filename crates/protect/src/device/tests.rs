@@ -233,3 +233,77 @@ fn device_that_ends_gives_its_claim_back() {
     drop(device);
     assert!(!is_claimed());
 }
+
+#[test]
+fn what_streams_goes_home_from_memory() {
+    let machine = machine();
+    let busy = Pace {
+        idle: Duration::from_secs(3600),
+        ..Pace::default()
+    };
+    let mut device = start(&machine, Limits::default(), busy);
+    device.stop();
+    lock(&device.shared.signals).stop = false;
+    let shared = &device.shared;
+    let mut block = 0;
+    while !shared.streams() {
+        assert!(shared.home_once(0).is_none(), "it stays in the log");
+        let written = shared.engine.write(block * 4096, &[7; 4096]);
+        assert_eq!(written.unwrap(), Admission::Accepted);
+        assert!(matches!(shared.commit_frame(None), Frame::Durable));
+        block += 1;
+    }
+    assert!(2 * block < shared.engine.log().ring_bytes() / 4096 / 2);
+    // The log cannot be what is read.
+    let contents = machine.device("L").contents();
+    let is_it = |page: &[u8]| page.iter().all(|byte| *byte == 7);
+    for (number, page) in (0..).zip(contents.chunks(4096)) {
+        if is_it(page) {
+            machine.device("L").flip(number * 4096 * 8);
+        }
+    }
+    assert!(shared.home_once(0).unwrap().unwrap().is_whole());
+    assert!(shared.home_once(0).is_none());
+    shared.settle();
+    assert!(shared.engine.is_settled());
+    let contents = machine.device("D").contents();
+    assert!(contents.chunks(4096).take(block as usize).all(is_it));
+    // It ends with the writes.
+    lock(&shared.signals).last_write = Instant::now() - Duration::from_secs(3601);
+    assert!(!shared.streams());
+}
+
+#[test]
+fn frame_that_nobody_waits_for_waits_for_room_in_memory_when_the_log_is_half_full() {
+    let machine = machine();
+    let busy = Pace {
+        idle: Duration::from_secs(3600),
+        ..Pace::default()
+    };
+    let small = Limits {
+        frame_bytes: 4096,
+        cached_bytes: 4096,
+        ..Limits::default()
+    };
+    let mut device = start(&machine, small, busy);
+    device.stop();
+    lock(&device.shared.signals).stop = false;
+    let shared = &device.shared;
+    let mut block = 0;
+    while shared.used_percent() < 50 {
+        assert!(!shared.must_home_first());
+        let written = shared.engine.write(block * 4096, &[7; 4096]);
+        assert_eq!(written.unwrap(), Admission::Accepted);
+        assert!(matches!(shared.commit_frame(None), Frame::Durable));
+        block += 1;
+    }
+    assert!(shared.must_home_first());
+    shared.engine.write(block * 4096, &[8; 4096]).unwrap();
+    shared.commit(None);
+    assert!(!shared.engine.is_durable(shared.engine.newest()));
+    shared.flush().unwrap();
+    while let Some(homed) = shared.home_once(1) {
+        homed.unwrap();
+    }
+    assert!(!shared.must_home_first());
+}

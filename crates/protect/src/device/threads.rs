@@ -135,7 +135,7 @@ impl Shared {
     /// Whether more is written than the log should hold, until nobody writes. All of it must go home, and while memory has
     /// it, that costs no read of the log. Less is left in the log: a block that is written again then goes home once, and
     /// the devices are free for whoever flushes.
-    fn streams(&self) -> bool {
+    pub(super) fn streams(&self) -> bool {
         let is_idle = lock(&self.signals).last_write.elapsed() >= self.pace.idle;
         let begins = 2 * self.used_percent() >= self.pace.full_percent;
         if is_idle || begins {
@@ -172,7 +172,7 @@ impl Shared {
     }
 
     /// How full the log is for whoever writes to the device.
-    fn used_percent(&self) -> u64 {
+    pub(super) fn used_percent(&self) -> u64 {
         let pressure = self.engine.log().pressure();
         pressure.used * 100 / (pressure.used + pressure.free).max(1)
     }
