@@ -448,11 +448,11 @@ impl Shared {
         }
     }
 
-    /// Asks for a sync of the data device, and waits until something has happened.
-    fn wait_for_settling(&self) {
+    /// Waits until something went home; `settle`: asks for a sync of the data device too.
+    fn wait_for_room_in_memory(&self, settle: bool) {
         let mut signals = lock(&self.signals);
         if !signals.stop {
-            signals.settle_now = true;
+            signals.settle_now |= settle;
             self.to_home.notify_all();
             self.to_settle.notify_one();
             let seen = signals.progress;

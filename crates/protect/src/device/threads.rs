@@ -37,7 +37,7 @@ impl Shared {
                 if lock(&self.signals).stop {
                     return;
                 }
-                self.wait_for_settling();
+                self.wait_for_room_in_memory(self.engine.must_settle_first());
                 self.commit(None);
             }
         }
@@ -87,6 +87,9 @@ impl Shared {
             if unsynced >= self.settle_bytes() || self.engine.is_home_idle(redos) {
                 self.to_settle.notify_one();
             }
+        }
+        if redos == Redos::Cached {
+            self.announce();
         }
         if can_wait && result.is_ok() && !self.is_urgent() {
             std::thread::sleep(begun.elapsed().min(MOST_REST));
