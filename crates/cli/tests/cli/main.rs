@@ -37,6 +37,7 @@ mod proofs;
 mod protect;
 mod protect_hosts;
 mod protect_kills;
+mod protect_memory;
 mod protect_refusals;
 mod proxies;
 mod refused;

@@ -90,6 +90,12 @@ fn attached(record: &Map<String, Value>, check: &mut Check) {
             ),
         ),
     }
+    if let Some(why) = record.get("unprepared").and_then(Value::as_str) {
+        check.note(
+            format!("{device}: {why}"),
+            "start it with the unit of contrib/systemd, which gives it both capabilities, and with no memory limit or a larger one",
+        );
+    }
     if record.get("anchor").is_none_or(Value::is_null) {
         check.note(
             format!("{device} has no anchor: nobody notices when it is put back together with its log"),

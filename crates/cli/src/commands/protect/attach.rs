@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use ::mount::Signals;
 use ::protect::anchor::{AnchorError, AnchorMode, Anchoring, FileAnchor};
-use ::protect::map::DEFAULT_CACHE_BYTES;
 use ::protect::nbd::Address;
-use ::protect::{Attach, Block, BlockError, Limits, Pace, Protected, Recovered, ThisHost};
+use ::protect::{Attach, Block, BlockError, Pace, Protected, Recovered, ThisHost};
 use log::{ClaimOptions, Key, VolumeId};
 use serde_json::{Map, Value, json};
 use state::slots::VolumeKey;
@@ -21,6 +20,7 @@ use zeroize::Zeroizing;
 
 use super::attached::{Attached, Event, NO_ANCHOR, Names};
 use super::front::{self, Front, Wanted};
+use super::memory::{self, Memory};
 use super::watching::Watcher;
 use super::{devices, metrics, unlock};
 use crate::args::{AnchorWhen, Global, ProtectAttach};
@@ -40,8 +40,6 @@ const SLOWEST: u64 = 10 << 20;
 const TICK: Duration = Duration::from_secs(5);
 /// How long SIGTERM waits for whoever uses the device.
 const USERS_PATIENCE: Duration = Duration::from_secs(10);
-/// `oom_score_adj` of a process that is never killed for memory.
-const NEVER_KILLED: &str = "-1000";
 /// How long nothing may go home at the end.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -163,7 +161,14 @@ fn in_foreground(
     config: &Config,
     output: &mut Output,
 ) -> Outcome<Done> {
-    let unprepared = serve_memory_reclaim();
+    let is_loop = args.file.is_none() && args.nbd.is_none();
+    if is_loop {
+        memory::start_again_to_keep_memory();
+    }
+    let (memory, unprepared) = match is_loop {
+        true => memory::prepare(),
+        false => (Memory::default(), None),
+    };
     let metrics = args.metrics.as_deref().map(Listening::on).transpose()?;
     let metrics_at = metrics.as_ref().map(|it| it.local.to_string());
     let names = paths(args)?;
@@ -172,17 +177,23 @@ fn in_foreground(
     // From here on a signal detaches. One that comes during the start is seen when the device answers.
     let cannot_listen = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
     let signals = runtime.block_on(async { Signals::listen().map_err(cannot_listen) })?;
-    let opened = open(args, &names, key)?;
+    let opened = open(args, &names, key, &memory)?;
     let wanted = wanted(args, config, opened.volume)?;
     let mut warnings = warnings(&names);
     if let Wanted::Loop(directory) = &wanted {
-        warnings.extend(unprepared);
+        warnings.extend(unprepared.clone());
         warnings.extend(front::clear_stale_loop(directory, opened.volume)?);
     }
     // The working directory must not keep a file system busy. All paths are absolute from here on.
     std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
     let block: Arc<dyn Block> = opened.device.clone();
-    let front = Front::open(&wanted, block, opened.volume, runtime.handle())?;
+    let front = Front::open(
+        &wanted,
+        block,
+        opened.volume,
+        memory.requests,
+        runtime.handle(),
+    )?;
     let (send, events) = tokio::sync::mpsc::unbounded_channel();
     let attached = Arc::new(Attached::new(
         Names {
@@ -197,6 +208,7 @@ fn in_foreground(
         opened.device,
         opened.watcher,
         opened.recovered,
+        unprepared,
         send,
     ));
     let about = opened.volume.to_string();
@@ -231,25 +243,6 @@ fn in_foreground(
     ended.map(Done::ok)
 }
 
-/// Prepares for being the disk that the kernel writes to when memory is short: this process must not wait for memory
-/// that only it can free, and is the last to be killed for memory. Threads inherit it, so it is done before there are
-/// any. Returns what a loop device lacks without it; other front ends are nothing that the kernel waits for.
-fn serve_memory_reclaim() -> Option<String> {
-    use rustix::mm::MlockAllFlags;
-    let pages = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    let locked = rustix::mm::mlockall(pages).map_err(|e| ("CAP_IPC_LOCK", e.into()));
-    let flusher = rustix::process::configure_io_flusher_behavior(true);
-    let flusher = flusher.map_err(|e| ("CAP_SYS_RESOURCE", e.into()));
-    let spared = std::fs::write("/proc/self/oom_score_adj", NEVER_KILLED);
-    let spared = spared.map_err(|e: std::io::Error| ("CAP_SYS_RESOURCE", e));
-    let (capability, error) = locked.and(flusher).and(spared).err()?;
-    tracing::debug!(%error, "not prepared for a lack of memory");
-    Some(format!(
-        "this process lacks {capability}: when memory is short, the kernel may wait for it to write while it waits for \
-         memory, or kill it"
-    ))
-}
-
 /// The absolute names of the parts.
 struct Paths {
     device: PathBuf,
@@ -278,7 +271,7 @@ fn volume_key(args: &ProtectAttach, global: &Global) -> Outcome<VolumeKey> {
 }
 
 /// Opens both devices and the anchor, and recovers.
-fn open(args: &ProtectAttach, paths: &Paths, key: VolumeKey) -> Outcome<Opened> {
+fn open(args: &ProtectAttach, paths: &Paths, key: VolumeKey, memory: &Memory) -> Outcome<Opened> {
     let log = devices::exclusive(&paths.log, "log")?;
     let (volume, _) = devices::slots_on(&log, &paths.log)?;
     let data = devices::exclusive(&paths.device, "device")?;
@@ -299,8 +292,8 @@ fn open(args: &ProtectAttach, paths: &Paths, key: VolumeKey) -> Outcome<Opened> 
             force: args.force,
             keep: true,
         }),
-        limits: Limits::default(),
-        map_cache_bytes: DEFAULT_CACHE_BYTES,
+        limits: memory.limits,
+        map_cache_bytes: memory.map_cache_bytes,
         watch: watcher.clone(),
     };
     let (engine, recovered) = attach.attach()?;

@@ -62,6 +62,8 @@ pub struct Attached {
     pub device: Arc<Protected>,
     pub watcher: Arc<Watcher>,
     pub recovered: Recovered,
+    /// What its process lacks for times when memory is short.
+    pub unprepared: Option<String>,
     pub since: SystemTime,
     pub events: UnboundedSender<Event>,
     /// Held by the one who scrubs.
@@ -87,6 +89,7 @@ impl Attached {
         device: Arc<Protected>,
         watcher: Arc<Watcher>,
         recovered: Recovered,
+        unprepared: Option<String>,
         events: UnboundedSender<Event>,
     ) -> Attached {
         Attached {
@@ -94,6 +97,7 @@ impl Attached {
             device,
             watcher,
             recovered,
+            unprepared,
             since: SystemTime::now(),
             events,
             scrubbing: Mutex::new(()),
@@ -180,6 +184,7 @@ impl Attached {
             "device_errors": seen.device_errors,
             "last_device_error": seen.last_device_error,
             "read_only": engine.failure(),
+            "unprepared": self.unprepared,
             "read_bytes": load(&traffic.read_bytes),
             "written_bytes": load(&traffic.written_bytes),
             "homed_bytes": load(&traffic.homed_bytes),

@@ -57,11 +57,12 @@ fn file_name(volume: VolumeId) -> String {
 }
 
 impl Front {
-    /// Shows `block`. Must be called outside of the runtime.
+    /// Shows `block`; a loop device with at most so many requests at once. Must be called outside of the runtime.
     pub fn open(
         wanted: &Wanted,
         block: Arc<dyn Block>,
         volume: VolumeId,
+        requests: u16,
         runtime: &Handle,
     ) -> Outcome<Front> {
         let sector_bytes = block.sector_bytes();
@@ -75,7 +76,10 @@ impl Front {
             }
             Wanted::Loop(directory) => {
                 prepare(directory, &source)?;
-                let options = DeviceOptions::new(file_name(volume), source);
+                let options = DeviceOptions {
+                    max_background: requests,
+                    ..DeviceOptions::new(file_name(volume), source)
+                };
                 let max_request_bytes = options.max_request_bytes;
                 let served = runtime.block_on(::mount::device::serve(block, directory, options))?;
                 let options = LoopOptions {

@@ -20,6 +20,7 @@ mod devices;
 mod enrol;
 pub mod front;
 mod key;
+mod memory;
 mod metrics;
 mod scrub;
 mod status;

@@ -241,6 +241,9 @@ fn lines(record: &Value) -> Vec<String> {
     if is_set("/read_only") {
         lines.push(format!("  READ-ONLY  {}", word(record, "/read_only")));
     }
+    if is_set("/unprepared") {
+        lines.push(format!("  MEMORY   {}", word(record, "/unprepared")));
+    }
     lines
 }
 
