@@ -102,6 +102,11 @@ impl Core {
         }
     }
 
+    /// The most bytes of one piece of work.
+    pub fn home_bytes(&self) -> usize {
+        self.limits.home_blocks() * BLOCK_BYTES
+    }
+
     /// Bytes of Redo records that wait to be homed.
     pub fn redos_to_home(&self) -> usize {
         self.redos_to_home.len() * BLOCK_BYTES

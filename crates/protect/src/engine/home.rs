@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use log::{Buffer, Digest, Lsn};
 
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, lock};
 use crate::core::{BLOCK_BYTES, HomeJob, HomePage, Outcome, Place, Redos};
 
 /// A piece of work for the data device.
@@ -57,13 +57,15 @@ impl Engine {
                 Ok(Homed::default())
             }
             HomeJob::Write(pages) => {
-                let (content, mut wrong) = self.content(pages)?;
+                let mut content = self.spare(pages.len() * BLOCK_BYTES);
+                let mut wrong = self.content(pages, &mut content)?;
                 let is_left_out = |page: &HomePage| wrong.contains_key(&page.block);
                 for (run, at) in runs(pages, is_left_out) {
                     let (offset, bytes) = self.place(&run);
                     let content = &content[at * BLOCK_BYTES..][..bytes as usize];
                     self.data.write(offset, content).map_err(not_written)?;
                 }
+                lock(&self.spare).push(content);
                 // A block that the data device has already needs no page; the next sync settles it.
                 wrong.retain(|block, digest| self.read_digest(*block, *digest).is_err());
                 let wrong = wrong.into_keys().collect();
@@ -79,10 +81,22 @@ impl Engine {
         (offset, end - offset)
     }
 
-    /// The content of the blocks, from memory and from the log, and the digests of those whose page is wrong there.
-    fn content(&self, pages: &[HomePage]) -> Result<(Buffer, BTreeMap<u64, Digest>), EngineError> {
+    /// Memory of at least so many bytes, with anything in it.
+    fn spare(&self, bytes: usize) -> Buffer {
+        let spare = lock(&self.spare).pop();
+        spare
+            .filter(|spare| spare.len() >= bytes)
+            .unwrap_or_else(|| Buffer::zeroed(bytes.max(self.core().home_bytes())))
+    }
+
+    /// Puts the blocks from memory and from the log into `content`. Returns the digests of those whose page is wrong there,
+    /// and which are left out.
+    fn content(
+        &self,
+        pages: &[HomePage],
+        content: &mut [u8],
+    ) -> Result<BTreeMap<u64, Digest>, EngineError> {
         let mut wrong = BTreeMap::new();
-        let mut content = Buffer::zeroed(pages.len() * BLOCK_BYTES);
         let mut logged: Vec<(Lsn, Digest, usize)> = Vec::new();
         for (at, page) in pages.iter().enumerate() {
             match &page.place {
@@ -106,7 +120,7 @@ impl Engine {
                 }
             }
         })?;
-        Ok((content, wrong))
+        Ok(wrong)
     }
 
     /// The work is done; without `homed` it has failed. A block whose page is wrong again and again is lost: the next

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use log::{Client, Device, DigestKey, Lease, Log, LogError, Lsn};
+use log::{Buffer, Client, Device, DigestKey, Lease, Log, LogError, Lsn};
 
 use crate::anchor::{AnchorError, Anchoring};
 use crate::beside::Beside;
@@ -61,6 +61,8 @@ pub struct Engine {
     beside: OnceLock<Beside>,
     /// Readers that wait for pages of the map.
     map_readers: AtomicUsize,
+    /// Memory for what goes home, one piece for each work under way.
+    spare: Mutex<Vec<Buffer>>,
 }
 
 /// Told what an operator must know.
@@ -106,6 +108,7 @@ impl Engine {
             held: parts.held,
             beside: OnceLock::new(),
             map_readers: AtomicUsize::new(0),
+            spare: Mutex::default(),
         }
     }
 
