@@ -1,7 +1,9 @@
-//! Where pages lie: levels of the tree over the blocks of the data device, and two slots for each page in the area.
+//! Where pages lie: levels of the tree over the blocks of the data device, two slots for each page in the area, and two
+//! copies of each slot of an interior page.
 //!
-//! All first slots lie together, then all second slots; among them the top page is first and the leaves are last.
-//! So pages of one level that are written together lie side by side.
+//! All first slots lie together, then all second slots, then the second copies of the interior pages' slots; among them
+//! the top page is first and the leaves are last. So pages of one level that are written together lie side by side, and
+//! the copies of a page lie far from each other.
 
 use std::ops::Range;
 
@@ -127,16 +129,38 @@ impl Layout {
         }
     }
 
-    /// Bytes that the two slots of all pages take.
-    pub(super) fn bytes(&self) -> u64 {
-        2 * self.pages * PAGE_BYTES as u64
+    /// Pages of a level.
+    pub(super) fn count(&self, level: u8) -> u64 {
+        self.levels.get(usize::from(level)).map_or(0, |l| l.0)
     }
 
-    /// Where a page lies on the device.
+    /// Pages that are not leaves. They lie before the leaves.
+    fn interior(&self) -> u64 {
+        self.levels.first().map_or(0, |leaves| leaves.1)
+    }
+
+    /// Bytes that all copies of the two slots of all pages take.
+    pub(super) fn bytes(&self) -> u64 {
+        2 * (self.pages + self.interior()) * PAGE_BYTES as u64
+    }
+
+    /// Where the first copy of a page lies on the device.
     pub(super) fn offset(&self, id: PageId, slot: Slot) -> u64 {
+        self.place(slot.number() as u64 * self.pages, id)
+    }
+
+    /// Where the copies of a page lie on the device: two of an interior page, because much depends on it, and one of a
+    /// leaf.
+    pub(super) fn copies(&self, id: PageId, slot: Slot) -> impl Iterator<Item = u64> + use<> {
+        let copies = 2 * self.pages + slot.number() as u64 * self.interior();
+        let second = (id.level > 0).then(|| self.place(copies, id));
+        std::iter::once(self.offset(id, slot)).chain(second)
+    }
+
+    /// Where a page lies among the slots that begin behind so many pages.
+    fn place(&self, first: u64, id: PageId) -> u64 {
         let before = self.levels.get(usize::from(id.level)).map_or(0, |l| l.1);
-        let page = slot.number() as u64 * self.pages + before + id.index;
-        self.start + page * PAGE_BYTES as u64
+        self.start + (first + before + id.index) * PAGE_BYTES as u64
     }
 
     /// The blocks that a page covers.

@@ -4,7 +4,8 @@
 //! Leaves have 256 values. Interior pages have 256 entries: the slot and the MAC of a page below, or one value for
 //! all blocks below, so that a trim of everything writes a few pages. The log's superblock authenticates the
 //! [`Root`], and with it everything. Each page has two slots. A page is only written to a slot that the durable root
-//! does not name, so a crash at any point leaves the durable tree whole, and torn pages do no harm.
+//! does not name, so a crash at any point leaves the durable tree whole, and torn pages do no harm. A slot of an interior
+//! page is written twice: a bit that flips there costs nothing.
 //!
 //! Interior pages stay in memory (16 MiB for 1 TiB of data). Leaves are in a cache of fixed size. Readers run beside
 //! one writer; the lock on the tree is never held across I/O. Format: `docs/formats/protect.md`, *Map*.
@@ -19,11 +20,13 @@
 //! | `tree` | what is in memory, what is dirty, which slots are free |
 //! | `write` | changes, early eviction, write-back |
 //! | `losing` | changes that go on where a page is lost |
+//! | `check` | a scrub of the durable tree |
 //! | `build` | a new map from all values in order |
 //! | `error` | [`MapError`] |
 
 mod build;
 mod cache;
+mod check;
 mod error;
 mod layout;
 mod losing;
@@ -47,6 +50,7 @@ use page::Page;
 use pages::{Pages, Stored};
 use tree::{Found, Tree};
 
+pub use check::{Checked, PageDefect, Repair};
 pub use error::MapError;
 pub use value::Value;
 

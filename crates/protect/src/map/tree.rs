@@ -92,6 +92,8 @@ pub(super) struct Tree {
     nodes: BTreeMap<PageId, Node>,
     pub(super) leaves: LeafCache,
     top: PageId,
+    /// The root that is known to be durable.
+    durable: Root,
     /// Interior pages that differ from what is on the device.
     dirty: BTreeSet<PageId>,
     /// Interior pages that name other slots than the last written root's versions of them.
@@ -113,6 +115,7 @@ impl Tree {
             nodes: BTreeMap::from([(top.parent(), Node::loaded(Arc::new(page)))]),
             leaves,
             top,
+            durable: root,
             dirty: BTreeSet::new(),
             renamed: BTreeSet::new(),
             uncommitted: None,
@@ -301,6 +304,11 @@ impl Tree {
         self.uncommitted.as_ref().map(|(root, _)| *root)
     }
 
+    /// The root that is known to be durable.
+    pub(super) fn durable(&self) -> Root {
+        self.durable
+    }
+
     pub(super) fn is_clean(&self) -> bool {
         self.dirty.is_empty() && self.leaves.dirty().next().is_none()
     }
@@ -329,6 +337,7 @@ impl Tree {
         if self.uncommitted() != Some(root) {
             return;
         }
+        self.durable = root;
         for id in self
             .uncommitted
             .take()

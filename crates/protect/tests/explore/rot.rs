@@ -86,18 +86,23 @@ fn prepare(machine: &Machine, blocks: &[(u64, u8)]) {
     engine.checkpoint().unwrap();
 }
 
-/// The place of a page of the map in both slots; `number` counts from the top page on.
-fn slots(machine: &Machine, blocks: u64, number: u64) -> [u64; 2] {
+/// The places of a page of the map in both slots, with the second copies of an interior page; `number` counts from the
+/// top page on.
+fn slots(machine: &Machine, blocks: u64, number: u64) -> Vec<u64> {
     let (engine, _) = attach(machine, true);
     let area: Range<u64> = engine.log().area(Client(1));
-    let pages = protect::map::Map::area_bytes(blocks).unwrap() / PAGE / 2;
-    [
-        area.start + number * PAGE,
-        area.start + (pages + number) * PAGE,
-    ]
+    let leaves = blocks.div_ceil(256);
+    let all = protect::map::Map::area_bytes(blocks).unwrap() / PAGE / 2;
+    let interior = (all - leaves) / 2;
+    let pages = leaves + interior;
+    let mut places = vec![number, pages + number];
+    if number < interior {
+        places.extend([2 * pages + number, 2 * pages + interior + number]);
+    }
+    places.iter().map(|at| area.start + at * PAGE).collect()
 }
 
-fn rot(machine: &Machine, places: [u64; 2]) {
+fn rot(machine: &Machine, places: &[u64]) {
     for place in places {
         machine.device("L").flip((place + 100) * 8);
     }
@@ -152,7 +157,7 @@ fn settle_all(engine: &Engine) {
 fn rotten_leaf_of_the_map_costs_its_own_blocks_alone() {
     let machine = machine(BLOCKS, RING_BYTES);
     prepare(&machine, &[(10, 1), (300, 2)]);
-    rot(&machine, slots(&machine, BLOCKS, 1));
+    rot(&machine, &slots(&machine, BLOCKS, 1));
     check_leaf_0(&machine, Some(2));
 }
 
@@ -166,7 +171,7 @@ fn leaf_that_is_put_back_is_believed_no_more_than_a_rotten_one() {
     // Data and digest of an earlier time fit each other.
     machine.device("D").put_back(0..256 * PAGE, instant);
     let back = machine.fork();
-    for slot in slots {
+    for slot in slots.iter().copied() {
         back.device("L").put_back(slot..slot + PAGE, instant);
     }
     check_leaf_0(&back, Some(2));
@@ -203,7 +208,7 @@ fn lost_interior_page_costs_the_blocks_below_it_alone() {
     let machine = machine(MANY, 4 * RING_BYTES);
     prepare(&machine, &[(10, 1), (69_000, 2)]);
     let places = slots(&machine, MANY, 1);
-    rot(&machine, places);
+    rot(&machine, &places);
     let (engine, alarms) = attach(&machine, true);
     write(&engine, 11, 3);
     settle(&engine).unwrap();
@@ -229,7 +234,7 @@ fn lost_interior_page_costs_the_blocks_below_it_alone() {
     expected(&engine);
     // The lost page comes back after a crash: nothing below it is taken for something else.
     let healed = machine.fork();
-    rot(&healed, places);
+    rot(&healed, &places);
     let (after, _) = attach(&healed, true);
     for (block, byte) in [
         (11, 3),
@@ -252,7 +257,7 @@ fn lost_top_page_makes_the_device_read_only_and_nothing_final() {
     let machine = machine(BLOCKS, RING_BYTES);
     prepare(&machine, &[(10, 1), (300, 2)]);
     let top = slots(&machine, BLOCKS, 0);
-    rot(&machine, top);
+    rot(&machine, &top);
     let (engine, alarms) = attach(&machine, true);
     write(&engine, 11, 3);
     let error = settle(&engine).unwrap_err();
@@ -261,7 +266,7 @@ fn lost_top_page_makes_the_device_read_only_and_nothing_final() {
     assert_eq!(read(&engine, 10), Err(10));
     assert_eq!(alarms.all(), ["block 10 is bad"]);
     drop(engine);
-    rot(&machine, top);
+    rot(&machine, &top);
     let (engine, _) = attach(&machine, true);
     finds(&engine, &[(10, Ok(1)), (11, Ok(3)), (300, Ok(2))]);
 }
@@ -277,7 +282,7 @@ fn attachment_goes_on_where_the_log_meets_a_lost_leaf() {
     // This one is not settled, and the data device does not have it.
     write(&engine, 12, 4);
     drop(engine);
-    rot(&machine, slots_of(&machine));
+    rot(&machine, &slots_of(&machine));
     let (engine, alarms) = attach(&machine, true);
     let alarms = alarms.all();
     assert!(
@@ -303,7 +308,7 @@ fn attachment_goes_on_where_the_log_meets_a_lost_leaf() {
 }
 
 /// Slots of leaf 0, without an attachment that would settle something.
-fn slots_of(machine: &Machine) -> [u64; 2] {
+fn slots_of(machine: &Machine) -> Vec<u64> {
     slots(&machine.fork(), BLOCKS, 1)
 }
 

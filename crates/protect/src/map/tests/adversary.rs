@@ -29,6 +29,13 @@ fn place(world: &World, id: PageId) -> (Slot, u64) {
     (page.1, page.2)
 }
 
+/// Flips a bit of a page in all its copies.
+fn flip(world: &World, id: PageId, bit: u64) {
+    for offset in world.copies(id) {
+        world.disk().flip(offset * 8 + bit);
+    }
+}
+
 /// Blocks below the page cannot be read, and the error names it; all others are as before.
 fn check_lost(world: &World, id: PageId, before: &[Value]) {
     let map = world.open();
@@ -67,10 +74,10 @@ fn flipped_bit_is_found_in_every_page() {
     let world = full();
     let before = world.values(&world.open());
     for (number, id) in (0..).zip([LEAF, INTERIOR, LAST, TOP, PageId::leaf(257)]) {
-        let bit = place(&world, id).1 * 8 + (number * 7919) % (4096 * 8);
-        world.disk().flip(bit);
+        let bit = (number * 7919) % (4096 * 8);
+        flip(&world, id, bit);
         check_lost(&world, id, &before);
-        world.disk().flip(bit);
+        flip(&world, id, bit);
     }
     assert_eq!(world.values(&world.open()), before);
 }
@@ -96,6 +103,7 @@ fn old_content_of_a_slot_is_found() {
     for id in [LEAF, INTERIOR, TOP] {
         let world = World::on(world.machine.fork(), BLOCKS, CACHE);
         let (_, offset) = place(&world, id);
+        let copies = world.copies(id);
         let map = world.open();
         let instant = world.machine.operations();
         for number in [1, 2] {
@@ -103,7 +111,9 @@ fn old_content_of_a_slot_is_found() {
             world.commit(&map).unwrap();
         }
         assert_eq!(place(&world, id).1, offset, "two commits return to a slot");
-        world.disk().put_back(offset..offset + 4096, instant);
+        for copy in copies {
+            world.disk().put_back(copy..copy + 4096, instant);
+        }
         let mut now = before.clone();
         now[LEAF.index as usize * 256 + 3] = digest(2);
         check_lost(&world, id, &now);
@@ -134,10 +144,9 @@ fn page_from_elsewhere_is_found() {
     ] {
         let world = World::on(world.machine.fork(), BLOCKS, CACHE);
         let (_, source) = place(&world, from);
-        let (_, target) = place(&world, to);
-        let mut bytes = vec![0; 4096];
-        log::Device::read(world.disk(), target, &mut bytes).unwrap();
-        world.disk().transplant(source, target, 4096);
+        for copy in world.copies(to) {
+            world.disk().transplant(source, copy, 4096);
+        }
         if to == TOP {
             assert!(world.open().get(0).is_err());
             continue;
@@ -247,7 +256,7 @@ fn bad_leaf_is_not_laundered_by_writes() {
 fn bad_interior_page_is_replaced_only_as_a_whole() {
     let world = full();
     let before = world.values(&world.open());
-    world.disk().flip(place(&world, INTERIOR).1 * 8 + 9);
+    flip(&world, INTERIOR, 9);
     let map = world.open();
     for range in [0..1, 0..65_535, 1..BLOCKS, 256..512] {
         let set = map.set_range(range.clone(), Value::Zero);

@@ -62,8 +62,8 @@ fn write_back_writes_changed_pages_and_those_above_them_only() {
     world.commit(&map).unwrap();
     assert_eq!(
         world.pages_written() - written,
-        4,
-        "a leaf and three above it"
+        7,
+        "a leaf, and two copies of three above it"
     );
 }
 

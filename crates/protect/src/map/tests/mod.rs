@@ -2,6 +2,7 @@
 
 mod adversary;
 mod concurrent;
+mod copies;
 mod crash;
 mod growth;
 mod model;
@@ -41,6 +42,8 @@ type Work = Box<dyn FnOnce() + Send>;
 struct Watched {
     device: Arc<SimDevice>,
     forbidden: Mutex<BTreeSet<u64>>,
+    /// Pages that are not what was written: a scrub may write them although a durable root names them.
+    damaged: Mutex<BTreeSet<u64>>,
     /// Runs once, beside a read: before it, and after it.
     beside_read: Mutex<(Option<Work>, Option<Work>)>,
     reads: AtomicU64,
@@ -74,12 +77,16 @@ impl Device for Watched {
         self.pages_written
             .fetch_add(from.len() as u64 / 4096, Ordering::Relaxed);
         let forbidden = self.forbidden.lock().unwrap();
+        let mut damaged = self.damaged.lock().unwrap();
         assert_eq!(
-            forbidden.range(pages).next(),
+            forbidden
+                .range(pages.clone())
+                .find(|page| !damaged.contains(page)),
             None,
             "a page of a durable root is overwritten"
         );
-        drop(forbidden);
+        damaged.retain(|page| !pages.contains(page));
+        drop((forbidden, damaged));
         self.device.write(offset, from)
     }
 
@@ -111,6 +118,7 @@ impl World {
             device: Arc::new(Watched {
                 device: machine.device("L"),
                 forbidden: Mutex::default(),
+                damaged: Mutex::default(),
                 beside_read: Mutex::default(),
                 reads: AtomicU64::new(0),
                 pages_written: AtomicU64::new(0),
@@ -173,8 +181,22 @@ impl World {
 
     /// Where the pages of a root lie, found without the code under test that reads and caches pages.
     fn named(&self, root: Root) -> Vec<u64> {
-        let pages = self.pages(root);
-        pages.into_iter().map(|(_, _, offset)| offset).collect()
+        let (layout, pages) = (self.layout(), self.pages(root));
+        let copies = |(id, slot, _)| layout.copies(id, slot);
+        pages.into_iter().flat_map(copies).collect()
+    }
+
+    /// Where the copies of a page of the durable root lie.
+    fn copies(&self, id: PageId) -> Vec<u64> {
+        let pages = self.pages(self.durable());
+        let (id, slot, _) = pages.into_iter().find(|page| page.0 == id).unwrap();
+        self.layout().copies(id, slot).collect()
+    }
+
+    /// Flips a bit of the page there.
+    fn damage(&self, offset: u64) {
+        self.device.damaged.lock().unwrap().insert(offset);
+        self.disk().flip(offset * 8 + 77);
     }
 
     fn pages(&self, root: Root) -> Vec<(PageId, Slot, u64)> {

@@ -67,12 +67,17 @@ fn macs_and_entries_are_those_of_the_document() {
 fn places_are_those_of_the_document() {
     let blocks = 70_000;
     let layout = Layout::new(blocks, 0).unwrap();
-    let mut rows = vec![format!("| {blocks} blocks need | {} |", layout.bytes())];
+    assert_eq!(layout.bytes(), 2_293_760);
+    let mut rows = vec!["70,000 blocks need 2,293,760 bytes.".to_owned()];
     for (level, index) in [(2, 0), (1, 0), (1, 1), (0, 0), (0, 273)] {
-        let places = [Slot::First, Slot::Second].map(|s| layout.offset(PageId { level, index }, s));
+        let places = [Slot::First, Slot::Second].map(|slot| {
+            let copies = layout.copies(PageId { level, index }, slot);
+            let copies: Vec<String> = copies.map(|offset| offset.to_string()).collect();
+            copies.join(" and ")
+        });
         let [first, second] = places;
         rows.push(format!(
-            "| page {index} of level {level} | {first} and {second} |"
+            "| page {index} of level {level} | {first} | {second} |"
         ));
     }
     check(rows);
