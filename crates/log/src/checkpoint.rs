@@ -97,7 +97,7 @@ impl Log {
 }
 
 impl Shared {
-    fn check_session(&self, ours: &Superblock) -> Result<(), LogError> {
+    pub(crate) fn check_session(&self, ours: &Superblock) -> Result<(), LogError> {
         let keys = &self.keys.superblock;
         let found = superblock::load_with(&*self.device, |_| keys.clone());
         let found = match found {
@@ -121,7 +121,11 @@ impl Shared {
     }
 
     /// Writes `next` as the newest superblock. Whatever it names must be durable.
-    fn flip(&self, superblock: &mut Superblock, mut next: Superblock) -> Result<(), LogError> {
+    pub(crate) fn flip(
+        &self,
+        superblock: &mut Superblock,
+        mut next: Superblock,
+    ) -> Result<(), LogError> {
         self.check_session(superblock)?;
         next.generation = superblock.generation + 1;
         superblock::store(&*self.device, &self.keys.superblock, &next)

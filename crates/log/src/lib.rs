@@ -25,6 +25,7 @@
 //! | [`claim`] | who uses the log, where several hosts share its device |
 //! | `machine` | the state of an open log, without I/O |
 //! | `log`, `shared`, `durable`, `checkpoint`, `pressure` | the open log: appends, reads, group commit, superblocks |
+//! | `mending`, `patrol` | a scrub of superblocks and key slots, and of the ring |
 //! | `inspect` | what single frames and superblocks say |
 //! | `conformance` | what every device must do |
 
@@ -46,6 +47,8 @@ mod key;
 mod layout;
 mod log;
 mod machine;
+mod mending;
+mod patrol;
 mod position;
 mod pressure;
 mod record;
@@ -69,6 +72,8 @@ pub use key::{Digest, DigestKey, Key, VolumeId};
 pub use layout::{Geometry, Layout, MAX_CLIENTS, MAX_RING_BYTES, MIN_RING_BYTES};
 pub use log::Log;
 pub use machine::{Appended, Pressure};
+pub use mending::{Copied, CopyDefect};
+pub use patrol::{Patrol, Patrolled, RingDefect, WrongPage};
 pub use position::{Lsn, Mark};
 pub use pressure::PressureAbove;
 pub use record::{Client, Piece, Record};

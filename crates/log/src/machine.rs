@@ -109,6 +109,11 @@ impl Machine {
         self.tail.lsn
     }
 
+    /// The end of the last frame that is not needed.
+    pub fn tail_mark(&self) -> Mark {
+        self.tail
+    }
+
     pub fn failure(&self) -> Option<LogError> {
         self.failed.clone()
     }

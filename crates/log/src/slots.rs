@@ -9,6 +9,7 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::LogError;
 use crate::key::VolumeId;
+use crate::mending::{Copied, CopyDefect, rewrite};
 use crate::superblock::{self, COPIES, only_zeros};
 
 const MAGIC: [u8; 8] = *b"bullakey";
@@ -142,6 +143,39 @@ fn newest(device: &dyn Device) -> (Option<Slots>, Option<LogError>) {
         }
     }
     (newest, error)
+}
+
+/// Bytes of both copies.
+pub(crate) const ALL_COPIES_BYTES: u64 = 2 * COPY_BYTES as u64;
+
+/// Writes copies again that are wrong, from the newest one of this volume. Durable after the next sync.
+pub(crate) fn mend(device: &dyn Device, volume: VolumeId, tell: &mut dyn FnMut(CopyDefect)) {
+    let mut found = OFFSETS.map(|_| None);
+    for (copy, offset) in OFFSETS.into_iter().enumerate() {
+        // What changed on the way is read once more.
+        found[copy] = (0..2).find_map(|_| {
+            let mut page = Buffer::zeroed(COPY_BYTES);
+            device.read(offset, &mut page).ok()?;
+            let slots = Slots::decode(copy, &page).ok()?;
+            (slots.volume == volume).then_some((slots.generation, page))
+        });
+    }
+    let newest = found.iter().flatten().max_by_key(|(number, _)| *number);
+    for (offset, copy) in OFFSETS.into_iter().zip(&found) {
+        let is_newest = |(_, newest): &&(u64, Buffer)| {
+            let own = copy.as_ref().map(|(_, page)| &**page);
+            own == Some(&**newest)
+        };
+        let right = newest.filter(|newest| !is_newest(newest));
+        let is_mended = right.is_some_and(|(_, page)| rewrite(device, offset, page));
+        if copy.is_none() {
+            tell(CopyDefect {
+                of: Copied::KeySlots,
+                offset,
+                is_mended,
+            });
+        }
+    }
 }
 
 /// Whether any copy of a superblock names a volume: then there was a log.

@@ -9,5 +9,7 @@ mod crash;
 mod faults;
 mod file_device;
 mod hostile;
+mod mending;
+mod patrol;
 mod vectors;
 mod volume;
