@@ -47,7 +47,7 @@ mod volume;
 
 pub use block::{Block, BlockError};
 pub use core::{BLOCK_BYTES, Counts, Limits, Redos};
-pub use device::{Pace, Protected, Traffic};
+pub use device::{Blocks, LogDefect, LogScrub, Pace, Part, Protected, Traffic};
 pub use engine::{
     Admission, Commit, Committed, Engine, EngineError, Homed, Homing, SettledDone, Settling, Watch,
 };

@@ -42,6 +42,11 @@ pub enum Defect {
     Bad,
     /// It cannot be read.
     Unreadable(io::Error),
+    /// It reads as zeros, and the device had something else there.
+    NotZero {
+        /// Whether zeros are written. If not, the device takes no writes.
+        is_repaired: bool,
+    },
 }
 
 /// Checks blocks by reading them. What is not settled is read where it is: in memory or in the log.
@@ -103,6 +108,8 @@ pub struct Report {
     pub bad: u64,
     /// Blocks that cannot be read.
     pub unreadable: u64,
+    /// Blocks of zeros that were not zeros on the device, and are written again.
+    pub repaired: u64,
     /// The first block that was not looked at: the number of blocks, if the scrub came to the end.
     pub next: u64,
 }
@@ -169,11 +176,12 @@ impl Scrub {
         if start >= end {
             return Ok(None);
         }
-        let (mut bad, mut unreadable) = (0, 0);
+        let (mut bad, mut unreadable, mut repaired) = (0, 0, 0);
         let right = device.verify(start..end, &mut |block, defect| {
             match defect {
-                Defect::Bad => bad += 1,
+                Defect::Bad | Defect::NotZero { is_repaired: false } => bad += 1,
                 Defect::Unreadable(_) => unreadable += 1,
+                Defect::NotZero { is_repaired: true } => repaired += 1,
             }
             tell(News::Defect {
                 block,
@@ -184,6 +192,7 @@ impl Scrub {
         self.report.right += right;
         self.report.bad += bad;
         self.report.unreadable += unreadable;
+        self.report.repaired += repaired;
         self.report.next = end;
         tell(News::Position(end));
         Ok(Some(end - start))
@@ -194,12 +203,23 @@ impl Scrub {
         self.rate.map_or(STEP_BLOCKS, in_rate).clamp(1, STEP_BLOCKS)
     }
 
+    /// Bytes of a step at this rate.
+    pub fn step_bytes(&self) -> u64 {
+        self.step_blocks() * BLOCK_BYTES as u64
+    }
+
     /// How long to wait after a step of so many blocks that took so long.
     pub fn pause(&self, blocks: u64, took: Duration) -> Duration {
+        self.pause_after(blocks.saturating_mul(BLOCK_BYTES as u64), took)
+    }
+
+    /// How long to wait after a step of so many bytes that took so long.
+    pub fn pause_after(&self, bytes: u64, took: Duration) -> Duration {
         let Some(rate) = self.rate else {
             return Duration::ZERO;
         };
-        let micros = blocks.saturating_mul(BLOCK_BYTES as u64 * 1_000_000) / rate.max(1);
+        let micros = u128::from(bytes) * 1_000_000 / u128::from(rate.max(1));
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX);
         Duration::from_micros(micros).saturating_sub(took)
     }
 }
@@ -304,6 +324,7 @@ mod tests {
             right: 996,
             bad: 3,
             unreadable: 1,
+            repaired: 0,
             next: 1000,
         };
         assert_eq!(all.report(), report);

@@ -128,9 +128,9 @@ fn what_the_tail_has_passed_does_not_matter() {
         .step(&log, 1, &mut |defect| panic!("{defect:?}"))
         .unwrap();
     release(&log, frames[3].0);
-    for number in 0..3 {
-        device(&machine).flip(offset(frames[number].0) * 8 + 5);
-        device(&machine).flip((offset(frames[number].0) + PAGE) * 8 + 5);
+    for (start, _) in &frames[..3] {
+        device(&machine).flip(offset(*start) * 8 + 5);
+        device(&machine).flip((offset(*start) + PAGE) * 8 + 5);
     }
     assert_eq!(walk(&mut patrol, &log).0, []);
 }

@@ -5,6 +5,7 @@
 //! home, one settles and checkpoints.
 
 mod detach;
+mod scrubbing;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -18,6 +19,8 @@ use crate::beside::Beside;
 use crate::block::{Block, BlockError};
 use crate::core::{BLOCK_BYTES, Seq};
 use crate::engine::{Admission, Engine, EngineError};
+
+pub use scrubbing::{Blocks, LogDefect, LogScrub, Part};
 
 /// When the background work is done.
 #[derive(Clone, Copy, Debug)]

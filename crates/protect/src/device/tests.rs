@@ -1,6 +1,8 @@
 //! Threads that meet at an unlucky moment, which the test chooses: the device's own threads have ended, and the test
 //! does their work. Simulated devices come from `sim`.
 
+mod scrubbing;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,15 +31,19 @@ impl Watch for Silent {
 
 /// A device with the shortest ring, and what it is attached from.
 fn machine() -> Machine {
-    let area = Map::area_bytes(BLOCKS).unwrap();
+    machine_of(BLOCKS)
+}
+
+fn machine_of(blocks: u64) -> Machine {
+    let area = Map::area_bytes(blocks).unwrap();
     let geometry = Geometry {
         ring_bytes: log::MIN_RING_BYTES,
         areas: vec![(Client(1), area)],
     };
     let log_bytes = log::Layout::new(&geometry).unwrap().device_bytes();
-    let machine = Machine::new(&[("D", BLOCKS * 4096), ("L", log_bytes)]);
+    let machine = Machine::new(&[("D", blocks * 4096), ("L", log_bytes)]);
     let shape = Shape {
-        bytes: BLOCKS * 4096,
+        bytes: blocks * 4096,
         sector_bytes: 512,
     };
     let root = Root::ZERO;

@@ -17,6 +17,7 @@ mod home;
 mod read;
 mod settle;
 mod write;
+mod zeros;
 
 use std::io;
 use std::ops::Range;
@@ -37,6 +38,7 @@ pub use commit::{Commit, Committed};
 pub use home::{Homed, Homing};
 pub use settle::{SettledDone, Settling};
 pub use write::Admission;
+pub(crate) use zeros::{NotZero, Zeroed};
 
 /// The client of the log that is a protected device.
 pub(crate) const CLIENT: Client = Client(1);
@@ -69,7 +71,7 @@ pub struct Engine {
 pub trait Watch: Send + Sync {
     /// Block `block` is not what was written to it, and the log does not have it. A read of it failed.
     fn bad_block(&self, block: u64, offset: u64);
-    /// Block `block` was not what was written to it. The log had it, and it is written again.
+    /// Block `block` was not what was written to it. It is written again: the log had it, or it is a block of zeros.
     fn repaired_block(&self, block: u64, offset: u64);
     /// A page of the map is not what was written, so nobody knows what these blocks should be, but for those with a newer
     /// version in the log. Reads of them fail until they are written.
