@@ -25,7 +25,7 @@
 //! | [`claim`] | who uses the log, where several hosts share its device |
 //! | `machine` | the state of an open log, without I/O |
 //! | `log`, `shared`, `durable`, `checkpoint`, `pressure` | the open log: appends, reads, group commit, superblocks |
-//! | `mending`, `patrol` | a scrub of superblocks and key slots, and of the ring |
+//! | `mending`, `copies`, `patrol` | a scrub of superblocks and key slots, and of the ring |
 //! | `inspect` | what single frames and superblocks say |
 //! | `conformance` | what every device must do |
 
@@ -35,6 +35,7 @@ mod checkpoint;
 pub mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod copies;
 mod cursor;
 mod device;
 mod durable;
@@ -61,6 +62,7 @@ mod superblock;
 
 pub use buffer::{Buffer, PAGE_BYTES};
 pub use claim::{ClaimOptions, Fenced, Host, Keeper, Lease, Life, Process};
+pub use copies::{Copied, CopyDefect};
 pub use cursor::{Cursor, Entry};
 pub use device::Device;
 pub use durable::Durable;
@@ -72,7 +74,6 @@ pub use key::{Digest, DigestKey, Key, VolumeId};
 pub use layout::{Geometry, Layout, MAX_CLIENTS, MAX_RING_BYTES, MIN_RING_BYTES};
 pub use log::Log;
 pub use machine::{Appended, Pressure};
-pub use mending::{Copied, CopyDefect};
 pub use patrol::{Patrol, Patrolled, RingDefect, WrongPage};
 pub use position::{Lsn, Mark};
 pub use pressure::PressureAbove;

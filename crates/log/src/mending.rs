@@ -3,32 +3,12 @@
 //! damage, and is made good without a word.
 
 use crate::buffer::{Buffer, PAGE};
-use crate::device::Device;
+use crate::copies::{Copied, CopyDefect, has, rewrite};
 use crate::error::LogError;
 use crate::log::Log;
 use crate::shared::{Shared, lock};
 use crate::slots;
 use crate::superblock::{self, COPIES, Judged, Superblock};
-
-/// What has two copies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copied {
-    /// A superblock.
-    Superblock,
-    /// The key slots.
-    KeySlots,
-}
-
-/// A copy that is not what was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CopyDefect {
-    /// What it is a copy of.
-    pub of: Copied,
-    /// Where it lies on the device, in bytes.
-    pub offset: u64,
-    /// Whether it is right now. If not, there is no right copy, or it cannot be written.
-    pub is_mended: bool,
-}
 
 impl Log {
     /// Checks all copies of both superblocks and of the key slots, and writes those again that are wrong. What is mended
@@ -111,15 +91,4 @@ impl Shared {
             }
         })
     }
-}
-
-/// Whether the device has these bytes. They are read twice before they count as wrong.
-fn has(device: &dyn Device, offset: u64, bytes: &[u8]) -> bool {
-    let mut found = Buffer::zeroed(bytes.len());
-    (0..2).any(|_| device.read(offset, &mut found).is_ok() && *found == *bytes)
-}
-
-/// Writes a copy, and reads it back. False if the device does not have it then.
-pub(crate) fn rewrite(device: &dyn Device, offset: u64, bytes: &[u8]) -> bool {
-    device.write(offset, bytes).is_ok() && has(device, offset, bytes)
 }

@@ -6,10 +6,10 @@ use trust::Reject;
 use trust::encode::{Decoder, Encoder};
 
 use crate::buffer::Buffer;
+use crate::copies::{Copied, CopyDefect, rewrite};
 use crate::device::Device;
 use crate::error::LogError;
 use crate::key::VolumeId;
-use crate::mending::{Copied, CopyDefect, rewrite};
 use crate::superblock::{self, COPIES, only_zeros};
 
 const MAGIC: [u8; 8] = *b"bullakey";

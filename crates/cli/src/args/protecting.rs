@@ -19,7 +19,7 @@ pub enum ProtectCommand {
     Detach(ProtectDetach),
     /// Show the attached devices
     Status(ProtectStatus),
-    /// Check every block of an attached device
+    /// Check an attached device and its log, and repair what can be repaired
     Scrub(ProtectScrub),
     /// Add, remove and list the ways to open a log
     #[command(subcommand)]

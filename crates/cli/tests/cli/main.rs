@@ -39,6 +39,7 @@ mod protect_hosts;
 mod protect_kills;
 mod protect_memory;
 mod protect_refusals;
+mod protect_scrub;
 mod proxies;
 mod refused;
 mod replicas;

@@ -248,6 +248,19 @@ fn last_frame_of_a_settled_log_is_not_needed_any_more() {
 }
 
 #[test]
+fn tail_does_not_pass_what_is_not_settled() {
+    let machine = machine();
+    let device = attach(&machine);
+    write(&device, 1, 1);
+    let engine = device.engine();
+    let tail = engine.log().tail();
+    engine.checkpoint_all().unwrap();
+    assert_eq!(engine.log().tail(), tail);
+    drop(device);
+    finds(&attach(&machine), &[(1, 1)]);
+}
+
+#[test]
 fn page_of_a_frame_comes_from_memory_or_its_block_is_told() {
     for cached_bytes in [1 << 20, 0] {
         let machine = machine();
@@ -296,10 +309,13 @@ fn frame_that_stays_needed_is_told_as_not_repaired() {
 
 #[test]
 fn log_that_another_host_took_is_left_alone() {
-    let machine = machine();
+    let machine = machine_of(MANY);
+    settled(&machine);
     let device = attach(&machine);
     let other = attach(&machine);
-    machine.device("L").flip(40 * 8);
+    for page in [0, AREA, AREA + PAGES * 4096] {
+        machine.device("L").flip((page + 40) * 8);
+    }
     let contents = machine.device("L").contents();
     let mut scrub = LogScrub::new(&device);
     let error = scrub
