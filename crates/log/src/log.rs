@@ -79,6 +79,11 @@ impl Log {
         self.shared.state().machine.tail()
     }
 
+    /// The position before which a client needs nothing. It never goes back.
+    pub fn oldest(&self, client: Client) -> Option<Lsn> {
+        self.shared.state().machine.oldest(client)
+    }
+
     /// Bytes that [`Log::append`] still takes.
     pub fn free(&self) -> u64 {
         self.shared.state().machine.free(false)

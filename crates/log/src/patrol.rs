@@ -22,6 +22,8 @@ const AHEAD_BYTES: usize = 256 << 10;
 pub struct Patrol {
     /// The last frame that was right; everything before the tail is.
     at: Option<Mark>,
+    /// What was durable when it began. It would not end beside somebody who writes faster than it may read.
+    until: Option<Lsn>,
 }
 
 /// What is wrong with the ring.
@@ -62,11 +64,14 @@ pub struct Patrolled {
 impl Patrol {
     /// A scrub from the tail on.
     pub fn new() -> Patrol {
-        Patrol { at: None }
+        Patrol {
+            at: None,
+            until: None,
+        }
     }
 
     /// Checks the next frames, about `bytes` of them, at least one. A defect that the tail passes meanwhile is none. After a
-    /// frame whose header is wrong nothing can be followed: go on from a later tail with [`Patrol::new`].
+    /// frame whose header is wrong nothing can be followed before the tail has passed it: the next step finds it again.
     ///
     /// # Errors
     /// None of the device: what cannot be read is a defect. [`LogError::Failed`].
@@ -91,7 +96,8 @@ impl Patrol {
                 let at = self.at.filter(|at| at.lsn >= tail.lsn);
                 (at.unwrap_or(tail), machine.durable())
             };
-            if chain.beyond(&at).lsn >= durable.lsn {
+            let until = *self.until.get_or_insert(durable.lsn);
+            if chain.beyond(&at).lsn >= until {
                 done.is_over = true;
                 break;
             }

@@ -111,6 +111,38 @@ fn wrong_page_is_named_with_its_record_and_the_frames_after_it_are_read() {
 }
 
 #[test]
+fn frames_that_were_written_since_the_beginning_are_left_out() {
+    let (_machine, log, frames) = opened();
+    let mut patrol = Patrol::new();
+    let first = patrol.step(&log, 1, &mut |defect| panic!("{defect:?}"));
+    six(&log);
+    let (found, bytes) = walk(&mut patrol, &log);
+    assert_eq!(found, []);
+    assert_eq!(
+        first.unwrap().bytes + bytes,
+        frames[5].1.lsn.0 - log.tail().0
+    );
+}
+
+/// The tail passes what was wrong: then the rest can be followed.
+#[test]
+fn patrol_goes_on_behind_a_frame_that_is_wrong() {
+    let (machine, log, frames) = opened();
+    for number in [1, 4] {
+        device(&machine).flip(offset(frames[number].0) * 8 + 5);
+    }
+    let mut patrol = Patrol::new();
+    for number in [1, 4] {
+        let (found, _) = walk(&mut patrol, &log);
+        assert_eq!((found.len(), found[0].frame), (1, frames[number].0));
+        let (again, _) = walk(&mut patrol, &log);
+        assert_eq!(again, found);
+        release(&log, frames[number + 1].0);
+    }
+    assert_eq!(walk(&mut patrol, &log).0, []);
+}
+
+#[test]
 fn page_that_cannot_be_read_is_told() {
     let (machine, log, frames) = opened();
     let page = offset(frames[3].0) + PAGE;

@@ -127,9 +127,6 @@ impl<'a> LogScrub<'a> {
                     None => done.is_over,
                     Some(last) => {
                         let is_empty = shared.empty(last.frame, self.patience)?;
-                        if is_empty {
-                            *patrol = Patrol::new();
-                        }
                         let told = found
                             .iter()
                             .map(|defect| self.device.outcome(defect, is_empty));
@@ -264,27 +261,21 @@ impl Shared {
                 return Ok(Some(Defect::Unreadable(error)));
             }
             let outcome = Cell::new(Zeroed::Wait);
-            let written = self.admit(&self.writes, |engine| {
+            self.admit(&self.writes, |engine| {
                 outcome.set(engine.write_zeros(&found)?);
                 Ok(match outcome.get() {
                     Zeroed::Wait => Admission::Wait,
-                    Zeroed::Written | Zeroed::Changed => Admission::Accepted,
+                    _ => Admission::Accepted,
                 })
-            });
-            let is_repaired = match written {
-                Ok(()) if outcome.get() == Zeroed::Changed => {
-                    let block = found.block;
-                    match self.engine.not_zero(block..block + 1).pop() {
-                        Some(again) => found = again,
-                        None => return Ok(None),
-                    }
-                    continue;
-                }
-                Ok(()) => true,
-                Err(BlockError::ReadOnly { .. }) => false,
-                Err(error) => return Err(error),
-            };
-            return Ok(Some(Defect::NotZero { is_repaired }));
+            })?;
+            if outcome.get() != Zeroed::Changed {
+                let is_repaired = outcome.get() == Zeroed::Written;
+                return Ok(Some(Defect::NotZero { is_repaired }));
+            }
+            match self.engine.not_zero(found.block..found.block + 1).pop() {
+                Some(again) => found = again,
+                None => return Ok(None),
+            }
         }
         // Somebody writes to it all the time.
         Ok(None)

@@ -14,7 +14,9 @@ impl Engine {
     pub fn checkpoint(&self) -> Result<(), EngineError> {
         // Before the map is written: what is settled later stays in the log.
         let oldest = self.core().oldest();
-        self.checkpoint_at(oldest)
+        // The core does not know of `checkpoint_all`.
+        let before = self.log.oldest(CLIENT).unwrap_or_default();
+        self.checkpoint_at(oldest.max(before))
     }
 
     /// Moves the log's tail to its end, if everything is settled: behind frames without content too. Does nothing

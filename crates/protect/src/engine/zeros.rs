@@ -29,6 +29,8 @@ pub(crate) enum Zeroed {
     Changed,
     /// There is no room for it yet.
     Wait,
+    /// The device takes no writes.
+    Refused,
 }
 
 impl Engine {
@@ -86,7 +88,7 @@ impl Engine {
     /// had may belong to a newer write.
     ///
     /// # Errors
-    /// [`BlockError::ReadOnly`], also if another host has taken the devices: what it wrote is no damage.
+    /// [`BlockError::ReadOnly`] if another host has taken the devices: what it wrote is no damage.
     pub(crate) fn write_zeros(&self, found: &NotZero) -> Result<Zeroed, BlockError> {
         let page = Bytes::from(vec![0; BLOCK_BYTES]);
         let digest = self.digests.digest(&page);
@@ -101,7 +103,9 @@ impl Engine {
         if core.stamp(found.block) != found.stamp {
             return Ok(Zeroed::Changed);
         }
-        self.refuse_if_failed()?;
+        if self.failure().is_some() {
+            return Ok(Zeroed::Refused);
+        }
         if !core.has_room(BLOCK_BYTES) {
             return Ok(Zeroed::Wait);
         }

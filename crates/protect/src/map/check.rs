@@ -107,7 +107,10 @@ impl Map {
             let stored = Stored { id, slot, mac };
             // Another step has checked it, unless this is its first leaf.
             let checked = match self.pages.read(stored) {
-                Ok(page) if leaves.start.index != from => Some(page),
+                Ok(page) if leaves.start.index != from => {
+                    step.checked.bytes += PAGE_BYTES as u64;
+                    Some(page)
+                }
                 _ => self.check_page(stored, step)?,
             };
             let Some(page) = checked else {

@@ -119,8 +119,8 @@ fn all_of_log(
         let step = scrub.step(rate.step_bytes(), &mut |defect| {
             report.defects += 1;
             report.repaired += u64::from(defect.is_repaired);
-            tell_operator(&defect);
             if report.defects <= MAX_TOLD && gone.is_none() {
+                tell_operator(&defect);
                 gone = record(log_record(&defect)).err();
             }
         });

@@ -230,10 +230,12 @@ fn last_frame_of_a_settled_log_is_not_needed_any_more() {
     machine.device("L").flip((frame + 50) * 8);
     assert_eq!(scrub_log(&device), [defect(Part::Frame, frame, true)]);
     assert_eq!(scrub_log(&device), []);
+    let killed = machine.fork();
+    device.detach(Duration::from_secs(30)).unwrap();
     drop(device);
     let engine = Attach {
-        data: machine.device("D"),
-        log: machine.device("L"),
+        data: killed.device("D"),
+        log: killed.device("L"),
         key: key(),
         anchor: None,
         cut_at_error: false,
@@ -352,6 +354,17 @@ fn blocks_of_zeros_are_zeros_on_the_device() {
                 .all(|byte| *byte == 0)
         );
     }
+}
+
+#[test]
+fn block_of_zeros_stays_as_it_is_if_nothing_can_be_written() {
+    let machine = machine();
+    let device = attach(&machine);
+    machine.device("D").flip((5 * 4096 + 5) * 8);
+    let found = device.engine().not_zero(0..BLOCKS).pop().unwrap();
+    device.engine().fail(&"a disk failed");
+    let told = device.shared.mend_zeros(found).unwrap();
+    assert!(matches!(told, Some(Defect::NotZero { is_repaired: false })));
 }
 
 /// Something is written to the block after the scrub has read it.
