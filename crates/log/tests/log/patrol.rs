@@ -189,10 +189,14 @@ fn frame_that_is_replaced_while_it_is_read_raises_no_alarm() {
         let (own, end) = (Arc::clone(&log), log.end());
         let place = offset(frames[0].0) + page * PAGE;
         let disk = machine.device("L");
+        // The session's own frame is before it.
+        let mut patrol = Patrol::new();
+        let first = patrol.step(&log, 1, &mut |defect| panic!("{defect:?}"));
+        assert_eq!(first.unwrap().bytes, frames[0].0.0);
         *work.lock().unwrap() = Some(Box::new(move || {
             release(&own, end);
             disk.write(place, &[7; PAGE as usize]).unwrap();
         }));
-        assert_eq!(walk(&mut Patrol::new(), &log).0, [], "page {page}");
+        assert_eq!(walk(&mut patrol, &log).0, [], "page {page}");
     }
 }
