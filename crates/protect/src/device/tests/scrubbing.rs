@@ -367,6 +367,60 @@ fn block_of_zeros_stays_as_it_is_if_nothing_can_be_written() {
     assert!(matches!(told, Some(Defect::NotZero { is_repaired: false })));
 }
 
+/// A short ring in many laps, checkpoints all the time, trims and writes to blocks of zeros: nothing is wrong.
+#[test]
+fn scrubs_beside_writers_raise_no_alarm() {
+    let machine = machine_of(MANY);
+    settled(&machine);
+    let quick = Duration::from_millis(5);
+    let pace = Pace {
+        commit: quick,
+        settle: quick,
+        idle: quick,
+        ..Pace::default()
+    };
+    let device = start(&machine, Limits::default(), pace);
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (device, end) = (&device, &end);
+            scope.spawn(move || {
+                for n in (writer..).step_by(2) {
+                    let block = n * 37 % MANY;
+                    match n % 5 {
+                        0 => device.zero(block / 2 * 4096, 20 * 4096).unwrap(),
+                        _ => device.write(block * 4096, &[n as u8; 4096]).unwrap(),
+                    }
+                    if n % 7 == 0 {
+                        device.flush().unwrap();
+                    }
+                    if end.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        let begun = Instant::now();
+        let mut checkpoints = 0;
+        while checkpoints < 200 && begun.elapsed() < Duration::from_secs(20) {
+            let scrub = || (scrub_log(&device), scrub_blocks(&device).0);
+            let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(scrub));
+            if found.as_ref().ok() != Some(&(Vec::new(), Vec::new())) {
+                end.store(true, Ordering::Relaxed);
+                panic!("{found:?}");
+            }
+            checkpoints = device.traffic().checkpoints.load(Ordering::Relaxed);
+        }
+        end.store(true, Ordering::Relaxed);
+        assert!(checkpoints > 5, "{checkpoints} checkpoints");
+    });
+    device.detach(Duration::from_secs(30)).unwrap();
+    let contents = machine.device("D").contents();
+    let mut read = vec![0; contents.len()];
+    device.read(0, &mut read).unwrap();
+    assert!(read == contents);
+}
+
 /// Something is written to the block after the scrub has read it.
 #[test]
 fn zeros_do_not_overwrite_a_newer_write() {
