@@ -46,19 +46,24 @@ impl Shared {
         let number = (ours.generation % 2) as usize;
         for offset in COPIES[number] {
             if !has(&*self.device, offset, &newest) {
+                self.refuse_newer(ours, self.authentic(offset).as_ref())?;
                 tell(self.mended(offset, &newest));
             }
         }
         let older = COPIES[1 - number].map(|offset| (offset, self.authentic(offset)));
+        for (_, page) in &older {
+            self.refuse_newer(ours, page.as_ref())?;
+        }
         let pages = older.iter().filter_map(|(_, page)| page.as_ref());
-        let Some((_, best)) = pages.max_by_key(|(generation, _)| *generation) else {
+        let Some((_, best)) = pages.max_by_key(|(found, _)| found.generation) else {
             // Nobody knows what it was. The next generation takes its place.
             self.flip(ours, ours.clone())?;
+            let next = ours.encode(&self.keys.superblock);
             COPIES[1 - number].into_iter().for_each(|offset| {
                 tell(CopyDefect {
                     of: Copied::Superblock,
                     offset,
-                    is_mended: true,
+                    is_mended: has(&*self.device, offset, &next),
                 });
             });
             return Ok(());
@@ -81,12 +86,28 @@ impl Shared {
         }
     }
 
-    /// The superblock there, if it is authentic, with its generation. It is read twice before it counts as wrong.
-    fn authentic(&self, offset: u64) -> Option<(u64, Buffer)> {
+    /// Whatever another host has written since the session was asked for is no damage.
+    fn refuse_newer(
+        &self,
+        ours: &Superblock,
+        found: Option<&(Box<Superblock>, Buffer)>,
+    ) -> Result<(), LogError> {
+        let is_newer = |found: &Superblock| {
+            found.generation > ours.generation
+                || found.generation == ours.generation && found.session != ours.session
+        };
+        match found.is_some_and(|(found, _)| is_newer(found)) {
+            true => Err(self.fail(&LogError::Foreign)),
+            false => Ok(()),
+        }
+    }
+
+    /// The superblock there, if it is authentic. It is read twice before it counts as wrong.
+    fn authentic(&self, offset: u64) -> Option<(Box<Superblock>, Buffer)> {
         (0..2).find_map(|_| {
             let page = superblock::read_page(&*self.device, offset).ok()?;
             match Superblock::judge(&page, |_| self.keys.superblock.clone()) {
-                Judged::Authentic(found) => Some((found.generation, page)),
+                Judged::Authentic(found) => Some((found, page)),
                 _ => None,
             }
         })

@@ -1,9 +1,12 @@
 //! Superblocks and key slots, of which one copy is damaged.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use log::{Copied, CopyDefect, Device, Log, LogError};
 use sim::device::{Fault, Lie, Machine};
 
-use crate::volume::{ONE, PAGE, device, machine, open_at, put, record, seeds};
+use crate::volume::{Hooked, ONE, PAGE, device, machine, open, open_at, put, record, seeds};
 
 /// Superblock 0 and its copy, superblock 1 and its copy.
 const SUPERBLOCKS: [u64; 4] = [0, 128 << 10, 64 << 10, 192 << 10];
@@ -127,6 +130,47 @@ fn superblock_of_another_session_is_not_written_over() {
     assert_eq!(found, []);
     assert!(device(&machine).contents() == contents);
     assert_eq!(check(&other).len(), 1);
+}
+
+#[test]
+fn session_that_comes_while_the_copies_are_read_is_not_written_over() {
+    let machine = machine(64);
+    // The reads of superblocks that pass before the other host comes: those that look for its session.
+    let left = Arc::new(AtomicI64::new(i64::MAX));
+    let mut hooked = Hooked::new(device(&machine));
+    let (taken, counts) = (machine.clone(), left.clone());
+    hooked.before_read = Box::new(move |_| {
+        if counts.fetch_sub(1, Ordering::Relaxed) == 0 {
+            drop(open_at(&taken).unwrap().finish(&[]).unwrap());
+        }
+        Ok(())
+    });
+    let hooked: Arc<dyn Device> = Arc::new(hooked);
+    let log = open(&hooked).unwrap().finish(&[]).unwrap();
+    left.store(SUPERBLOCKS.len() as i64, Ordering::Relaxed);
+    let error = log.check_copies(&mut |defect| panic!("{defect:?}"));
+    assert!(matches!(error.unwrap_err(), LogError::Foreign));
+    assert!(left.load(Ordering::Relaxed) < 0);
+    let other = open_at(&machine).unwrap();
+    // Each opening begins the next epoch.
+    assert_eq!(other.epoch(), log.epoch() + 2, "its superblock is gone");
+}
+
+#[test]
+fn next_generation_that_the_disk_did_not_take_is_not_called_right() {
+    for older in [&SUPERBLOCKS[..2], &SUPERBLOCKS[2..]] {
+        let (machine, log) = opened();
+        older.iter().for_each(|offset| damage(&machine, *offset));
+        for offset in older {
+            let page = *offset..*offset + PAGE;
+            device(&machine).inject(Fault::always(Lie::WriteDropped).at(page));
+        }
+        let mut found = Vec::new();
+        // One of the two pairs is the newest.
+        if log.check_copies(&mut |defect| found.push(defect)).is_ok() {
+            assert_eq!(found, told(Copied::Superblock, older, false));
+        }
+    }
 }
 
 /// A crash between the writes of two copies is no damage. The key that was removed is not in the older copy any more.

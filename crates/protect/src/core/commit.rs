@@ -248,7 +248,6 @@ impl Core {
         let keep = !is_home && self.cached_bytes + BLOCK_BYTES <= self.limits.cached_bytes;
         if keep {
             self.cached_bytes += BLOCK_BYTES;
-            self.add_cached(block, seq);
         }
         self.live.add(lsn);
         self.redos.insert(
@@ -264,6 +263,9 @@ impl Core {
         );
         if !is_home {
             self.redos_to_home.insert((payload, block));
+        }
+        if keep {
+            self.add_cached(block, seq);
         }
     }
 

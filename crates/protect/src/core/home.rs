@@ -1,5 +1,6 @@
 //! Durable versions go to their place on the data device: home.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -158,7 +159,8 @@ impl Core {
         self.cached.push_back((block, seq));
         if self.cached.len() * BLOCK_BYTES > 2 * self.limits.cached_bytes {
             let mut cached = std::mem::take(&mut self.cached);
-            cached.retain(|(block, seq)| self.is_cached(*block, *seq));
+            let mut kept = BTreeSet::new();
+            cached.retain(|(block, seq)| self.is_cached(*block, *seq) && kept.insert(*block));
             self.cached = cached;
         }
     }
@@ -174,13 +176,15 @@ impl Core {
 
     /// The oldest pages in memory.
     fn cached_job(&mut self) -> Option<HomeJob> {
-        let mut blocks = Vec::new();
+        let mut blocks = BTreeSet::new();
         for _ in 0..self.cached.len() {
             let Some((block, seq)) = self.cached.pop_front() else {
                 break;
             };
             match (self.is_cached(block, seq), self.may_home(block)) {
-                (true, true) => blocks.push(block),
+                (true, true) => {
+                    blocks.insert(block);
+                }
                 (true, false) => self.cached.push_back((block, seq)),
                 (false, _) => {}
             }
@@ -188,8 +192,7 @@ impl Core {
                 break;
             }
         }
-        blocks.sort_unstable();
-        self.write_job(blocks)
+        self.write_job(blocks.into_iter().collect())
     }
 
     /// The oldest pages of the log: they are read from it in large pieces, and each job frees space.

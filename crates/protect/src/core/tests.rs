@@ -284,8 +284,10 @@ fn block_that_is_written_again_and_again_needs_no_memory_for_its_old_versions() 
     for n in 0..1000 {
         core.stage(3, piece(1));
         commit(&mut core, false, 8192 * n);
+        assert!(core.cached.len() <= 8);
+        assert!(core.has_home_work(Redos::Cached));
+        assert_eq!(core.cached.back().map(|(block, _)| *block), Some(3));
     }
-    assert!(core.cached.len() <= 8);
     assert_eq!(core.cached_bytes, BLOCK_BYTES);
     assert_eq!(home_all(&mut core).len(), 1);
 }

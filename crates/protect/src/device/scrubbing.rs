@@ -191,13 +191,20 @@ impl Shared {
         let mut read = 0;
         let mut checkpoints = 0;
         loop {
-            let checked = self.engine.map.check(from, &mut |defect| {
+            self.refuse_if_taken()?;
+            let mut refused = Ok(());
+            let mut may_repair = || {
+                refused = self.refuse_if_taken();
+                refused.is_ok()
+            };
+            let checked = self.engine.map.check(from, &mut may_repair, &mut |defect| {
                 if defect.repair == Repair::Superseded {
                     superseded.push(defect);
                 } else if told.insert(defect.offset) {
                     tell(defect.into());
                 }
             });
+            refused?;
             read += checked.bytes;
             if checked.has_written {
                 self.engine.log().sync().map_err(failed)?;
@@ -218,6 +225,19 @@ impl Shared {
                 }
             }
             return Ok((read, checked.next));
+        }
+    }
+
+    /// Refuses if another host has taken the devices: what it wrote is no damage.
+    fn refuse_if_taken(&self) -> Result<(), BlockError> {
+        if let Some(lease) = self.engine.lease() {
+            // What it finds is asked for next.
+            drop(lease.look());
+        }
+        self.look_for_others();
+        match self.engine.failure() {
+            Some(why) => Err(BlockError::ReadOnly { why }),
+            None => Ok(()),
         }
     }
 

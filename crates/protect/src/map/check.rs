@@ -60,16 +60,24 @@ pub struct Checked {
     /// Whether a page is wrong of which memory has a newer version. The next checkpoint writes that one elsewhere; then the
     /// step must be done again, because nothing below the page could be checked.
     pub is_superseded: bool,
+    /// Whether it ended early, because nothing may be repaired.
+    pub is_refused: bool,
 }
 
-/// The durable root has changed: the pages of the old one may be overwritten.
-struct Changed;
+/// Why a step cannot go on.
+enum Ended {
+    /// The durable root has changed: the pages of the old one may be overwritten.
+    Changed,
+    /// Nothing may be repaired.
+    Refused,
+}
 
 /// A step under way.
 struct Step<'a> {
     root: Root,
     checked: Checked,
     told: BTreeSet<u64>,
+    may_repair: &'a mut dyn FnMut() -> bool,
     tell: &'a mut dyn FnMut(PageDefect),
 }
 
@@ -77,25 +85,41 @@ impl Map {
     /// Checks pages of the durable tree: the leaves from number `from` on that have the same parent, and those interior
     /// pages whose first leaf is `from`. Begin with 0. Memory is bounded, and no lock is held while pages are read.
     /// What cannot be read is a defect like what is wrong.
-    pub fn check(&self, from: u64, tell: &mut dyn FnMut(PageDefect)) -> Checked {
+    ///
+    /// `may_repair` is asked before anything is called wrong: whether these pages are still this host's. If not, the check
+    /// ends.
+    pub fn check(
+        &self,
+        from: u64,
+        may_repair: &mut dyn FnMut() -> bool,
+        tell: &mut dyn FnMut(PageDefect),
+    ) -> Checked {
         let mut step = Step {
             root: Root::ZERO,
             checked: Checked::default(),
             told: BTreeSet::new(),
+            may_repair,
             tell,
         };
         loop {
             step.root = self.tree().durable();
-            if let Ok(next) = self.check_below(from, &mut step) {
-                let leaves = self.pages.layout.count(0);
-                step.checked.next = Some(next).filter(|next| *next < leaves);
-                return step.checked;
+            match self.check_below(from, &mut step) {
+                Ok(next) => {
+                    let leaves = self.pages.layout.count(0);
+                    step.checked.next = Some(next).filter(|next| *next < leaves);
+                    return step.checked;
+                }
+                Err(Ended::Refused) => {
+                    step.checked.is_refused = true;
+                    return step.checked;
+                }
+                Err(Ended::Changed) => {}
             }
         }
     }
 
     /// Goes from the top page down to the leaf `from`. Returns the first leaf that is not checked.
-    fn check_below(&self, from: u64, step: &mut Step<'_>) -> Result<u64, Changed> {
+    fn check_below(&self, from: u64, step: &mut Step<'_>) -> Result<u64, Ended> {
         let mut id = self.pages.layout.top();
         let mut cell: Cell = step.root.to_bytes();
         loop {
@@ -132,7 +156,7 @@ impl Map {
     }
 
     /// Reads the leaves below a page in as few requests as possible, and looks again at those that are wrong.
-    fn check_leaves(&self, id: PageId, page: &Page, step: &mut Step<'_>) -> Result<(), Changed> {
+    fn check_leaves(&self, id: PageId, page: &Page, step: &mut Step<'_>) -> Result<(), Ended> {
         let named = (0..).zip(page.cells()).filter_map(|(number, cell)| {
             let id = id.child(number);
             match Entry::decode(*cell) {
@@ -155,11 +179,7 @@ impl Map {
     }
 
     /// Reads all copies of a page, and mends those that are wrong. Nothing, if no copy is left.
-    fn check_page(
-        &self,
-        stored: Stored,
-        step: &mut Step<'_>,
-    ) -> Result<Option<Arc<Page>>, Changed> {
+    fn check_page(&self, stored: Stored, step: &mut Step<'_>) -> Result<Option<Arc<Page>>, Ended> {
         let (right, wrong) = self.judge(stored);
         step.checked.bytes += PAGE_BYTES as u64 * (1 + u64::from(stored.id.level > 0));
         match wrong.is_empty() {
@@ -181,12 +201,15 @@ impl Map {
     }
 
     /// Looks again at a page while nobody writes, and mends its copies that are wrong then.
-    fn mend(&self, stored: Stored, step: &mut Step<'_>) -> Result<Option<Arc<Page>>, Changed> {
+    fn mend(&self, stored: Stored, step: &mut Step<'_>) -> Result<Option<Arc<Page>>, Ended> {
         let _writer = self.writer();
         if self.tree().durable() != step.root {
-            return Err(Changed);
+            return Err(Ended::Changed);
         }
         let (right, wrong) = self.judge(stored);
+        if !wrong.is_empty() && !(step.may_repair)() {
+            return Err(Ended::Refused);
+        }
         let page = match right {
             Some(page) => Ok(page),
             None => self.remembered(stored),

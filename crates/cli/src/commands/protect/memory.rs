@@ -23,8 +23,14 @@ const KEEPS: [(&str, &str); 4] = [
     ("MALLOC_TRIM_THRESHOLD_", "1099511627776"),
     ("MALLOC_TOP_PAD_", "1048576"),
 ];
+/// Says that the program was started again. Where the variables are gone all the same, nothing is tried again.
+const AGAIN: &str = "BULLA_STARTED_AGAIN";
 /// What the process needs beside its heap, bytes: code, stacks, and what the kernel has for it.
-const OTHER_BYTES: u64 = 96 << 20;
+const OTHER_BYTES: u64 = 92 << 20;
+/// The stack of a thread that there is for each processor, bytes.
+const STACK_BYTES: u64 = 2 << 20;
+/// The bit of CAP_IPC_LOCK in a set of capabilities (capabilities(7)).
+const IPC_LOCK: u32 = 14;
 /// Below this memory limit a device takes less than it takes elsewhere, bytes.
 const TIGHT_BYTES: u64 = 640 << 20;
 /// What control groups of the first version say without a limit is more.
@@ -35,9 +41,7 @@ const NEVER_KILLED: &str = "-1000";
 /// Starts this program again in the same process, with an allocator that keeps what it has. Returns if it is so already,
 /// or if that fails. Nothing may be open yet that the program opens again.
 pub fn start_again_to_keep_memory() {
-    let keeps =
-        |(name, value): &(&str, &str)| std::env::var_os(name).is_some_and(|it| it == *value);
-    if KEEPS.iter().all(keeps) {
+    if keeps_memory() || std::env::var_os(AGAIN).is_some() {
         return;
     }
     let mut words = crate::words().into_iter();
@@ -49,8 +53,15 @@ pub fn start_again_to_keep_memory() {
     if let Some(name) = words.next() {
         command.arg0(name);
     }
-    let error = command.args(words).envs(KEEPS).exec();
+    let error = command.args(words).envs(KEEPS).env(AGAIN, "1").exec();
     tracing::debug!(%error, "cannot start again");
+}
+
+/// Whether the allocator was told. The loader takes the variables away from programs with capabilities of their own.
+fn keeps_memory() -> bool {
+    let keeps =
+        |(name, value): &(&str, &str)| std::env::var_os(name).is_some_and(|it| it == *value);
+    KEEPS.iter().all(keeps)
 }
 
 /// The memory of a device.
@@ -97,7 +108,8 @@ impl Memory {
     }
 
     fn needed_bytes(&self) -> u64 {
-        self.heap_bytes as u64 + OTHER_BYTES
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        self.heap_bytes as u64 + OTHER_BYTES + STACK_BYTES * processors as u64
     }
 }
 
@@ -113,9 +125,18 @@ pub fn prepare() -> (Memory, Option<String>) {
 fn lock(limit: Option<u64>, memory: &Memory) -> Option<String> {
     let flusher = rustix::process::configure_io_flusher_behavior(true);
     let spared = std::fs::write("/proc/self/oom_score_adj", NEVER_KILLED);
-    let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE;
     let needed = memory.needed_bytes();
-    if let Some(limit) = limit.filter(|limit| *limit < needed) {
+    let too_little = limit.filter(|limit| *limit < needed);
+    // Without a limit nobody waits for pages that are written, and a device that has little to do takes little.
+    let is_taken = limit.is_some() && too_little.is_none();
+    let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE;
+    flags.set(MlockAllFlags::ONFAULT, !is_taken);
+    let locked = may_lock() && rustix::mm::mlockall(flags).is_ok();
+    if is_taken {
+        // A page is there when it was written. What is freed stays in the heap.
+        drop(black_box(vec![1u8; memory.heap_bytes]));
+    }
+    if let Some(limit) = too_little {
         return Some(format!(
             "the memory limit of this process is {}, and a loop device needs {}: when programs in the same limit write \
              much, they and this process can wait for each other for good",
@@ -123,30 +144,35 @@ fn lock(limit: Option<u64>, memory: &Memory) -> Option<String> {
             units::size(needed)
         ));
     }
-    // Without a limit nobody waits for pages that are written, and a device that has little to do takes little.
-    if limit.is_none() {
-        flags |= MlockAllFlags::ONFAULT;
-    }
-    let locked = rustix::mm::mlockall(flags);
-    if limit.is_some() {
-        // A page is there when it was written. What is freed stays in the heap.
-        drop(black_box(vec![1u8; memory.heap_bytes]));
-    }
-    if let Err(error) = locked {
-        tracing::debug!(%error, "memory is not locked");
+    if !locked {
         return Some(
-            "this process lacks CAP_IPC_LOCK: when memory is short, it may wait for pages that it must write itself".to_owned(),
+            "this process lacks CAP_IPC_LOCK: when memory is short, it may wait for pages that it must write itself"
+                .to_owned(),
         );
     }
-    let flusher = flusher.map_err(|error| error.to_string());
-    let error = flusher
-        .and(spared.map_err(|error| error.to_string()))
-        .err()?;
+    if is_taken && !keeps_memory() {
+        return Some(
+            "the allocator cannot be told to keep memory: with this memory limit, this process may wait for pages that it \
+             must write itself"
+                .to_owned(),
+        );
+    }
+    let error = flusher.map_err(|error| error.to_string());
+    let error = error.and(spared.map_err(|error| error.to_string())).err()?;
     tracing::debug!(%error, "the kernel does not spare this process");
     Some(
         "this process lacks CAP_SYS_RESOURCE: when memory is short, the kernel may kill it, or make it wait as it does others"
             .to_owned(),
     )
+}
+
+/// Whether all memory may be locked. With a limit (RLIMIT_MEMLOCK) a later allocation would fail.
+fn may_lock() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
+    effective.is_some_and(|set| set >> IPC_LOCK & 1 == 1) || limit.current.is_none()
 }
 
 /// The least memory limit of the control groups that this process is in, bytes. `root`: where the file system of this

@@ -113,6 +113,7 @@ fn all_of_log(
     record: &mut dyn FnMut(Map<String, Value>) -> io::Result<()>,
 ) -> Outcome<()> {
     let mut scrub = LogScrub::new(&attached.device);
+    let mut told = Instant::now();
     loop {
         let began = Instant::now();
         let mut gone = None;
@@ -131,6 +132,10 @@ fn all_of_log(
             return Ok(());
         };
         report.bytes += bytes;
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            record(progress(0, attached)).map_err(|e| stopped(&e))?;
+        }
         rest(
             rate.pause_after(bytes, began.elapsed()),
             0,

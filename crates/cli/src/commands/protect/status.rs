@@ -227,7 +227,7 @@ fn lines(record: &Value) -> Vec<String> {
     }
     if number(record, "/repaired_blocks") > 0 {
         lines.push(format!(
-            "  REPAIRED {}: the disk had lost them, and the log still had them",
+            "  REPAIRED {}: the disk did not have what was written",
             units::count(number(record, "/repaired_blocks"), "block", "blocks")
         ));
     }

@@ -77,7 +77,7 @@ impl Watch for Watcher {
         tracing::warn!(
             block,
             offset,
-            "a block of the device was not what was written to it; the log still had it, and it was written again"
+            "a block of the device was not what was written to it; it was written again"
         );
     }
 

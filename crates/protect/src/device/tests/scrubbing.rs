@@ -331,6 +331,29 @@ fn log_that_another_host_took_is_left_alone() {
 }
 
 #[test]
+fn map_of_another_host_that_took_the_log_meanwhile_is_left_alone() {
+    let machine = machine_of(MANY);
+    settled(&machine);
+    let device = attach(&machine);
+    let mut scrub = LogScrub::new(&device);
+    scrub
+        .step(1, &mut |defect| panic!("{defect:?}"))
+        .unwrap()
+        .unwrap();
+    let other = attach(&machine);
+    for page in [0, AREA, AREA + PAGES * 4096] {
+        machine.device("L").flip((page + 40) * 8);
+    }
+    let contents = machine.device("L").contents();
+    let error = scrub
+        .step(1, &mut |defect| panic!("{defect:?}"))
+        .unwrap_err();
+    assert!(matches!(error, BlockError::ReadOnly { .. }), "{error}");
+    assert!(machine.device("L").contents() == contents);
+    drop(other);
+}
+
+#[test]
 fn blocks_of_zeros_are_zeros_on_the_device() {
     let machine = machine_of(MANY);
     settled(&machine);

@@ -35,7 +35,9 @@ fn scrub(map: &Map) -> Vec<PageDefect> {
     let mut found = Vec::new();
     let mut from = Some(0);
     while let Some(leaf) = from {
-        from = map.check(leaf, &mut |defect| found.push(defect)).next;
+        from = map
+            .check(leaf, &mut || true, &mut |defect| found.push(defect))
+            .next;
     }
     found
 }
@@ -95,7 +97,7 @@ fn scrub_of_a_sound_map_finds_nothing_and_reads_each_page() {
     let map = world.open();
     let (mut bytes, mut from, mut steps) = (0, Some(0), 0);
     while let Some(leaf) = from {
-        let checked = map.check(leaf, &mut |defect| panic!("{defect:?}"));
+        let checked = map.check(leaf, &mut || true, &mut |defect| panic!("{defect:?}"));
         assert!(!checked.has_written && !checked.is_superseded);
         (from, bytes, steps) = (checked.next, bytes + checked.bytes, steps + 1);
     }
