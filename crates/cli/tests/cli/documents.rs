@@ -181,7 +181,17 @@ fn run(name: &str, least_blocks: usize) {
 
 #[test]
 fn the_command_lines_of_the_readme_run() {
-    run("README.md", 5);
+    run("README.md", 4);
+}
+
+#[test]
+fn the_command_lines_of_the_first_steps_run() {
+    run("docs/first-steps.md", 8);
+}
+
+#[test]
+fn the_command_lines_of_the_tour_of_a_shared_volume_run() {
+    run("docs/shared-tour.md", 6);
 }
 
 #[test]
