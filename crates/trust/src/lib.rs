@@ -1,4 +1,5 @@
-//! The part that an auditor must read: all code that decides whether bytes are believed.
+//! What decides whether bytes of published and shared volumes are believed. What else an auditor reads is in
+//! `SECURITY.md`.
 //!
 //! Sans-I/O: no clock, no network, no files, no async, no `unsafe`. Every other crate passes bytes in and
 //! gets verified values or a [`Reject`] back. The modules are grouped in directories, and each directory
