@@ -115,6 +115,28 @@ fn scrub_of_a_sound_map_finds_nothing_and_reads_each_page() {
 }
 
 #[test]
+fn scrub_that_may_not_repair_calls_nothing_wrong() {
+    let world = full();
+    for id in [TOP, FIRST, LEAF] {
+        let map = world.open();
+        world.values(&map);
+        let wrong = world.copies(id)[0];
+        world.damage(wrong);
+        let contents = world.disk().contents();
+        let mut asked = 0;
+        let mut may_not = || {
+            asked += 1;
+            false
+        };
+        let checked = map.check(0, &mut may_not, &mut |defect| panic!("{defect:?}"));
+        assert!(checked.is_refused && !checked.has_written, "{id:?}");
+        assert_eq!(asked, 1);
+        assert!(world.disk().contents() == contents);
+        world.damage(wrong);
+    }
+}
+
+#[test]
 fn scrub_mends_one_copy_of_an_interior_page_from_the_other() {
     let world = full();
     let before = world.values(&world.open());
