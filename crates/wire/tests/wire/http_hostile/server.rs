@@ -9,6 +9,7 @@ use store::conformance::record;
 use store::{BlockStore, Repository, StoreError, Writer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use trust::{Handle, Kind, Record};
 use wire::http::{HttpOptions, HttpStore};
 
@@ -18,6 +19,8 @@ pub const VOLUME: trust::statement::VolumeId = trust::statement::VolumeId::from_
 pub enum Act {
     /// The honest answer.
     Honest,
+    /// The honest answer, when this is closed.
+    Later(Arc<Semaphore>),
     /// Sends this, keeps the connection.
     Send(Vec<u8>),
     /// Sends this and closes.
@@ -241,12 +244,16 @@ async fn connection(
             body: body.clone().unwrap_or_default(),
         };
         log.lock().unwrap().push(asked.path.clone());
-        let act = behave(&asked);
+        let mut act = behave(&asked);
         if asked.is_segment() {
             segments.fetch_add(1, Ordering::SeqCst);
         }
+        if let Act::Later(gate) = &act {
+            let _ = gate.acquire().await;
+            act = Act::Honest;
+        }
         match act {
-            Act::Honest => {
+            Act::Honest | Act::Later(_) => {
                 let answer = match (body, range) {
                     (None, _) => status("404 Not Found"),
                     (Some(file), None) if !asked.parts.is_empty() => asked.several(&file),

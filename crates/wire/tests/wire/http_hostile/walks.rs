@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{try_join, try_join_all};
+use futures_util::future::{join, join_all, try_join, try_join_all};
 use store::{BlockStore, StoreError};
+use tokio::sync::Semaphore;
 use trust::Handle;
 use wire::http::HttpOptions;
 
@@ -260,8 +261,16 @@ async fn scattered_records_share_requests() {
 
 #[tokio::test]
 async fn ranges_of_many_calls_share_requests() {
-    let (world, wanted) = scattered(|_| Act::Honest).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let is_busy = Arc::new(AtomicBool::new(false));
+    let (closed, busy) = (Arc::clone(&gate), Arc::clone(&is_busy));
+    let (world, wanted) = scattered(move |a| match busy.load(Ordering::SeqCst) {
+        true if a.is_segment() => Act::Later(Arc::clone(&closed)),
+        _ => Act::Honest,
+    })
+    .await;
     right(&world, &wanted).await;
+    is_busy.store(true, Ordering::SeqCst);
     let before = world.requests("/segments/");
     let calls = (0..100).map(|n| {
         let few: Vec<Handle> = (0..4)
@@ -270,7 +279,12 @@ async fn ranges_of_many_calls_share_requests() {
         let world = &world;
         async move { right(world, &few).await }
     });
-    futures_util::future::join_all(calls).await;
+    // No answer comes before all calls wait.
+    let opens = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        gate.close();
+    };
+    join(join_all(calls), opens).await;
     let requests = world.requests("/segments/") - before;
     // 400 ranges of 16 MB. As many requests as may be under way find nothing to take along, and others bring 512 KiB.
     assert!(requests <= 16 + 48, "{requests}");
