@@ -38,10 +38,10 @@ const NO_LIMIT: u64 = 1 << 60;
 /// `oom_score_adj` of a process that is never killed for memory.
 const NEVER_KILLED: &str = "-1000";
 
-/// Starts this program again in the same process, with an allocator that keeps what it has. Returns if it is so already,
-/// or if that fails. Nothing may be open yet that the program opens again.
+/// In a memory limit, starts this program again in the same process, with an allocator that keeps what it has; one heap for
+/// all threads is slower. Returns if it is so already, or if that fails. Nothing may be open yet that the program opens again.
 pub fn start_again_to_keep_memory() {
-    if keeps_memory() || std::env::var_os(AGAIN).is_some() {
+    if memory_limit().is_none() || keeps_memory() || std::env::var_os(AGAIN).is_some() {
         return;
     }
     let mut words = crate::words().into_iter();
@@ -116,7 +116,7 @@ impl Memory {
 /// Prepares for being the disk that the kernel writes to when memory is short. Threads inherit it, so it is done before
 /// there are any. Returns what the device may take, and what it lacks.
 pub fn prepare() -> (Memory, Option<String>) {
-    let limit = limit(Path::new("/")).filter(|limit| *limit < NO_LIMIT);
+    let limit = memory_limit();
     let memory = Memory::within(limit);
     let lacks = lock(limit, &memory);
     (memory, lacks)
@@ -173,6 +173,11 @@ fn may_lock() -> bool {
     let effective = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
     effective.is_some_and(|set| set >> IPC_LOCK & 1 == 1) || limit.current.is_none()
+}
+
+/// The memory limit of this process, bytes.
+fn memory_limit() -> Option<u64> {
+    limit(Path::new("/")).filter(|limit| *limit < NO_LIMIT)
 }
 
 /// The least memory limit of the control groups that this process is in, bytes. `root`: where the file system of this
