@@ -99,7 +99,7 @@ struct Shared {
     trims: Queue,
     /// Bytes written home since the last sync of the data device.
     unsynced: AtomicU64,
-    /// More is written than the log should hold: what is written goes home at once, as long as memory has it.
+    /// More is written in long runs than the log should hold: it goes home at once, as long as memory has it.
     streams: AtomicBool,
 }
 
@@ -115,6 +115,8 @@ struct Signals {
     /// Somebody waits for room in the log.
     checkpoint_now: bool,
     last_write: Instant,
+    /// A frame was full before anybody flushed it.
+    last_full_frame: Option<Instant>,
     /// Counts what is announced.
     progress: u64,
 }
@@ -177,6 +179,7 @@ impl Protected {
                 settle_now: false,
                 checkpoint_now: false,
                 last_write: Instant::now(),
+                last_full_frame: None,
                 progress: 0,
             }),
             progress: Condvar::new(),
@@ -426,6 +429,9 @@ impl Shared {
 
     fn commit_frame(&self, flush: Option<Seq>) -> Frame {
         let before = self.traffic.checkpoints.load(Ordering::Relaxed);
+        if self.engine.is_frame_staged() {
+            lock(&self.signals).last_full_frame = Some(Instant::now());
+        }
         let Some(commit) = self.engine.commit_begin(flush) else {
             return Frame::None;
         };

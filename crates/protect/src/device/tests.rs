@@ -35,9 +35,13 @@ fn machine() -> Machine {
 }
 
 fn machine_of(blocks: u64) -> Machine {
+    machine_with(blocks, log::MIN_RING_BYTES)
+}
+
+fn machine_with(blocks: u64, ring_bytes: u64) -> Machine {
     let area = Map::area_bytes(blocks).unwrap();
     let geometry = Geometry {
-        ring_bytes: log::MIN_RING_BYTES,
+        ring_bytes,
         areas: vec![(Client(1), area)],
     };
     let log_bytes = log::Layout::new(&geometry).unwrap().device_bytes();
@@ -247,7 +251,11 @@ fn what_streams_goes_home_from_memory() {
         idle: Duration::from_secs(3600),
         ..Pace::default()
     };
-    let mut device = start(&machine, Limits::default(), busy);
+    let small = Limits {
+        frame_bytes: 4096,
+        ..Limits::default()
+    };
+    let mut device = start(&machine, small, busy);
     device.stop();
     lock(&device.shared.signals).stop = false;
     let shared = &device.shared;
@@ -274,8 +282,8 @@ fn what_streams_goes_home_from_memory() {
     assert!(shared.engine.is_settled());
     let contents = machine.device("D").contents();
     assert!(contents.chunks(4096).take(block as usize).all(is_it));
-    // It ends with the writes.
-    lock(&shared.signals).last_write = Instant::now() - Duration::from_secs(3601);
+    // It ends when frames are not full any more.
+    lock(&shared.signals).last_full_frame = Instant::now().checked_sub(Duration::from_secs(3601));
     assert!(!shared.streams());
 }
 
@@ -312,4 +320,27 @@ fn frame_that_nobody_waits_for_waits_for_room_in_memory_when_the_log_is_half_ful
         homed.unwrap();
     }
     assert!(!shared.must_home_first());
+}
+
+#[test]
+fn small_flushed_writes_do_not_stream_however_full_the_log_is() {
+    // Room for frames of many blocks.
+    let machine = machine_with(BLOCKS, 16 * log::MIN_RING_BYTES);
+    let busy = Pace {
+        idle: Duration::from_secs(3600),
+        ..Pace::default()
+    };
+    let mut device = start(&machine, Limits::default(), busy);
+    device.stop();
+    lock(&device.shared.signals).stop = false;
+    let shared = &device.shared;
+    let mut block = 0;
+    while shared.used_percent() < 45 {
+        device.write(block % BLOCKS * 4096, &[7; 4096]).unwrap();
+        shared.flush().unwrap();
+        assert!(!shared.streams());
+        assert!(shared.home_once(0).is_none(), "it stays in the log");
+        block += 1;
+    }
+    assert!(block > 3);
 }

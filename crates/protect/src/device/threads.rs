@@ -135,14 +135,15 @@ impl Shared {
         }
     }
 
-    /// Whether more is written than the log should hold, until nobody writes. All of it must go home, and while memory has
-    /// it, that costs no read of the log. Less is left in the log: a block that is written again then goes home once, and
-    /// the devices are free for whoever flushes.
+    /// Whether more is written in long runs than the log should hold, until no frame was full for a while. All of it must go
+    /// home, and while memory has it, that costs no read of the log. Less is left in the log: a block that is written again
+    /// then goes home once, and the devices are free for whoever flushes.
     pub(super) fn streams(&self) -> bool {
-        let is_idle = lock(&self.signals).last_write.elapsed() >= self.pace.idle;
+        let full = lock(&self.signals).last_full_frame;
+        let is_over = full.is_none_or(|full| full.elapsed() >= self.pace.idle);
         let begins = 2 * self.used_percent() >= self.pace.full_percent;
-        if is_idle || begins {
-            self.streams.store(!is_idle, Ordering::Relaxed);
+        if is_over || begins {
+            self.streams.store(!is_over, Ordering::Relaxed);
         }
         self.streams.load(Ordering::Relaxed)
     }
