@@ -99,7 +99,11 @@ fn start_with(
 
 /// Attaches. The threads have ended.
 fn attach(machine: &Machine) -> Protected {
-    let mut device = start(machine, Limits::default(), Pace::default());
+    attach_with(machine, Limits::default(), Pace::default())
+}
+
+fn attach_with(machine: &Machine, limits: Limits, pace: Pace) -> Protected {
+    let mut device = start(machine, limits, pace);
     device.stop();
     lock(&device.shared.signals).stop = false;
     device
@@ -244,20 +248,22 @@ fn device_that_ends_gives_its_claim_back() {
     assert!(!is_claimed());
 }
 
+/// Somebody writes all the time.
+fn busy() -> Pace {
+    Pace {
+        idle: Duration::from_secs(3600),
+        ..Pace::default()
+    }
+}
+
 #[test]
 fn what_streams_goes_home_from_memory() {
     let machine = machine();
-    let busy = Pace {
-        idle: Duration::from_secs(3600),
-        ..Pace::default()
-    };
     let small = Limits {
         frame_bytes: 4096,
         ..Limits::default()
     };
-    let mut device = start(&machine, small, busy);
-    device.stop();
-    lock(&device.shared.signals).stop = false;
+    let device = attach_with(&machine, small, busy());
     let shared = &device.shared;
     let mut block = 0;
     while !shared.streams() {
@@ -290,18 +296,12 @@ fn what_streams_goes_home_from_memory() {
 #[test]
 fn frame_that_nobody_waits_for_waits_for_room_in_memory_when_the_log_is_half_full() {
     let machine = machine();
-    let busy = Pace {
-        idle: Duration::from_secs(3600),
-        ..Pace::default()
-    };
     let small = Limits {
         frame_bytes: 4096,
         cached_bytes: 4096,
         ..Limits::default()
     };
-    let mut device = start(&machine, small, busy);
-    device.stop();
-    lock(&device.shared.signals).stop = false;
+    let device = attach_with(&machine, small, busy());
     let shared = &device.shared;
     let mut block = 0;
     while shared.used_percent() < 50 {
@@ -326,13 +326,7 @@ fn frame_that_nobody_waits_for_waits_for_room_in_memory_when_the_log_is_half_ful
 fn small_flushed_writes_do_not_stream_however_full_the_log_is() {
     // Room for frames of many blocks.
     let machine = machine_with(BLOCKS, 16 * log::MIN_RING_BYTES);
-    let busy = Pace {
-        idle: Duration::from_secs(3600),
-        ..Pace::default()
-    };
-    let mut device = start(&machine, Limits::default(), busy);
-    device.stop();
-    lock(&device.shared.signals).stop = false;
+    let device = attach_with(&machine, Limits::default(), busy());
     let shared = &device.shared;
     let mut block = 0;
     while shared.used_percent() < 45 {

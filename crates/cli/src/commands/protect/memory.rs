@@ -72,7 +72,7 @@ pub struct Memory {
     pub map_cache_bytes: usize,
     /// Requests of a loop device that are here at once.
     pub requests: u16,
-    /// What the heap is with all of this in use, bytes, as measured (`docs/benchmarks.md`).
+    /// What the heap is with all of this in use, bytes, as measured (decision 0097).
     heap_bytes: usize,
 }
 
@@ -133,7 +133,7 @@ fn lock(limit: Option<u64>, memory: &Memory) -> Option<String> {
     flags.set(MlockAllFlags::ONFAULT, !is_taken);
     let locked = may_lock() && rustix::mm::mlockall(flags).is_ok();
     if is_taken {
-        // A page is there when it was written. What is freed stays in the heap.
+        // The kernel gives a page when it is written. The allocator keeps freed memory in its heap.
         drop(black_box(vec![1u8; memory.heap_bytes]));
     }
     if let Some(limit) = too_little {
