@@ -6,7 +6,7 @@
 //! unmounted from outside, by [`Session::unmount`], or when [`Session`] is dropped; it never outlives
 //! its process.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +133,7 @@ impl<F: FileSystem> Connection<F> {
         }
         let (end, ended) = oneshot::channel();
         let session = self.session;
+        let connection = session.as_fd().try_clone_to_owned().map_err(refused)?;
         std::thread::Builder::new()
             .name("bulla-mount".to_owned())
             .spawn(move || {
@@ -144,6 +145,7 @@ impl<F: FileSystem> Connection<F> {
         let session = Session {
             directory: self.directory,
             device,
+            connection,
             parking: self.parking,
             ended,
         };
@@ -158,6 +160,8 @@ pub struct Session {
     directory: PathBuf,
     /// Its device in the mount table, so that no other mount is unmounted by mistake.
     device: Option<String>,
+    /// A descriptor of `/dev/fuse`, which tells whether the file system has ended.
+    connection: OwnedFd,
     parking: Parking,
     ended: oneshot::Receiver<io::Result<()>>,
 }
@@ -200,7 +204,7 @@ impl Session {
             cause,
         };
         if let Some(device) = &self.device {
-            unmount::detach_all(device).map_err(failed)?;
+            unmount::detach_all(device, self.connection.as_fd()).map_err(failed)?;
         }
         self.parking.interrupt_all();
         Ok(())

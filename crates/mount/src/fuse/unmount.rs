@@ -1,10 +1,12 @@
 //! Unmounts, whether the server still answers or not, and never waits for it. Relies on `table` to
 //! know what is mounted.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as umount2};
 
@@ -43,15 +45,18 @@ pub fn unmount(directory: &Path) -> Result<(), MountError> {
 }
 
 /// Removes every mount of the file system with this `major:minor` that this process sees, also bind mounts of it.
+/// `connection` is its descriptor of `/dev/fuse`.
 ///
 /// # Errors
 /// The first refusal; the other mounts are removed nevertheless.
-pub(crate) fn detach_all(device: &str) -> Result<(), String> {
+pub(crate) fn detach_all(device: &str, connection: BorrowedFd) -> Result<(), String> {
     let mut refused = Vec::new();
     // One round for each mount that lies over another one on the same directory.
     for _ in 0..MAX_LAYERS {
         let lines = table::with_device(device).map_err(|error| error.to_string())?;
-        if lines.is_empty() {
+        // The kernel gives the number of a file system that has ended to the next one, which may be anybody's. It
+        // ends the connection before: if that stands after the table was read, the lines are of this file system.
+        if lines.is_empty() || !is_connected(connection) {
             break;
         }
         refused.clear();
@@ -63,6 +68,16 @@ pub(crate) fn detach_all(device: &str) -> Result<(), String> {
         }
     }
     refused.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Whether the kernel still has the file system of this descriptor of `/dev/fuse`.
+fn is_connected(connection: BorrowedFd) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(connection, PollFlags::empty())];
+    let now = Timespec::default();
+    match poll(&mut polled, Some(&now)) {
+        Ok(_) => !polled[0].revents().contains(PollFlags::ERR),
+        Err(_) => false,
+    }
 }
 
 /// Removes dead mounts of volumes of this user from `directory`. Whether there was one.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -61,6 +62,37 @@ async fn unmounting_from_outside_ends_the_mount_and_a_second_time_is_an_error() 
         Err(MountError::NotMounted { .. })
     ));
     mounted.unmount().unwrap();
+}
+
+/// The kernel gives the number of a file system that has ended to the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn mount_that_has_ended_unmounts_no_other_with_its_number() {
+    let world = world();
+    // Another test may take the number first.
+    for _ in 0..50 {
+        let mut m = world.mount().await;
+        let number = number_of(&m.path(""));
+        mount::unmount(&m.path("")).unwrap();
+        m.mounted.as_mut().unwrap().ended().await.unwrap();
+        let mut others = Vec::new();
+        for _ in 0..4 {
+            others.push(world.mount().await);
+        }
+        let mut same = others.iter().map(|other| other.path(""));
+        let same = same.find(|other| number_of(other) == number);
+        drop(m);
+        if let Some(other) = same {
+            let other = other.to_str().unwrap().trim_end_matches('/');
+            let other = Path::new(other);
+            assert!(is_mounted(other), "the mount of another was removed");
+            return;
+        }
+    }
+    panic!("no file system has the number of one that has ended");
+}
+
+fn number_of(directory: &Path) -> u64 {
+    fs::metadata(directory).unwrap().dev()
 }
 
 #[tokio::test(flavor = "multi_thread")]
