@@ -4,9 +4,9 @@
 
 use bulla_fuzz::plant;
 use libfuzzer_sys::fuzz_target;
-use log::inspect::{self, Frame};
-use log::{Key, VolumeId};
 use trust::encode::Encoder;
+use wal::inspect::{self, Frame};
+use wal::{Key, VolumeId};
 
 const VOLUME: VolumeId = VolumeId([7; 16]);
 const FIXED_BYTES: usize = 104;
@@ -61,23 +61,23 @@ fn encode(frame: &Frame) -> Vec<u8> {
 /// A valid frame with this many records.
 fn seed(records: u8) -> Vec<u8> {
     let record = |number: u8| inspect::FrameRecord {
-        client: log::Client(number),
+        client: wal::Client(number),
         kind: number,
         body: vec![number; usize::from(number)].into(),
-        digests: vec![log::Digest([number; 16]); usize::from(number)],
+        digests: vec![wal::Digest([number; 16]); usize::from(number)],
     };
     let bytes = u64::from((0..records).map(u64::from).sum::<u64>() as u32 + 1) * 4096;
     encode(&Frame {
         padding: false,
-        lsn: log::Lsn(8192),
-        mark: log::Mark {
+        lsn: wal::Lsn(8192),
+        mark: wal::Mark {
             epoch: 3,
-            lsn: log::Lsn(8192 + bytes),
+            lsn: wal::Lsn(8192 + bytes),
             tag: [0; 32],
         },
-        stable: log::Lsn(4096),
+        stable: wal::Lsn(4096),
         previous: [5; 32],
-        payload: log::Lsn(0),
+        payload: wal::Lsn(0),
         records: (0..records).map(record).collect(),
     })
 }

@@ -4,9 +4,9 @@
 
 use bulla_fuzz::plant;
 use libfuzzer_sys::fuzz_target;
-use log::inspect;
-use log::{Client, Key, Lsn, Mark, VolumeId};
 use sim::device::Machine;
+use wal::inspect;
+use wal::{Client, Key, Lsn, Mark, VolumeId};
 
 fn key() -> Key {
     Key::new([9; 32])
@@ -58,11 +58,11 @@ fn key_slots(data: &[u8]) {
     let sum = blake3::hash(&copy);
     copy.extend_from_slice(sum.as_bytes());
     machine.device("L").plant(256 << 10, &copy);
-    if let Ok((volume, slots)) = log::key_slots(&*machine.device("L")) {
+    if let Ok((volume, slots)) = wal::key_slots(&*machine.device("L")) {
         assert!(slots.len() <= 64 << 10);
-        log::set_key_slots(&*machine.device("L"), &slots).expect("the same slots");
+        wal::set_key_slots(&*machine.device("L"), &slots).expect("the same slots");
         assert_eq!(
-            log::key_slots(&*machine.device("L")).ok(),
+            wal::key_slots(&*machine.device("L")).ok(),
             Some((volume, slots))
         );
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use bulla_fuzz::plant;
 use libfuzzer_sys::fuzz_target;
-use log::{Device, Digest, Key, VolumeId};
 use protect::map::{Map, MapError, Root, Value};
+use wal::{Device, Digest, Key, VolumeId};
 
 /// Levels 0, 1 and 2, the last leaf short.
 const BLOCKS: u64 = 2 * 65_536 + 300;

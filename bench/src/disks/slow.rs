@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use log::{Device, FileDevice};
 use mount::device::{DeviceOptions, Served, serve};
 use protect::{Block, BlockError};
 use tokio::runtime::{Builder, Runtime};
+use wal::{Device, FileDevice};
 
 /// A read or a write of a cloud volume or a SATA SSD.
 const ACCESS: Duration = Duration::from_micros(300);

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use log::{FileDevice, Key, VolumeId};
 use share::blocks::{Batch, Device, Options, Server, Session, Storage};
 use store::Repository;
 use trust::frame::Packer;
 use trust::{Hasher, Kind, Record};
+use wal::{FileDevice, Key, VolumeId};
 
 use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};

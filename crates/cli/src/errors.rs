@@ -4,7 +4,6 @@
 
 use std::error::Error;
 
-use log::LogError;
 use mount::MountError;
 use mount::loop_device::LoopError;
 use protect::anchor::AnchorError;
@@ -25,6 +24,7 @@ use trust::signer::NoSignature;
 use volume::VolumeError;
 use volume::extract::ExtractError;
 use volume::forks::ForkError;
+use wal::LogError;
 use wire::LocationError;
 
 use crate::failure::{Failure, Kind, io_kind};

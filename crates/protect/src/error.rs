@@ -2,8 +2,8 @@
 
 use std::io;
 
-use log::LogError;
 use trust::Reject;
+use wal::LogError;
 
 use crate::engine::EngineError;
 use crate::map::MapError;

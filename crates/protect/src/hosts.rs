@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::{Host, Keeper, Lease, Life, Process};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use rustix::time::{ClockId, clock_gettime};
+use wal::{Host, Keeper, Lease, Life, Process};
 
 /// The claim of an attached device.
 pub(crate) struct Held {

@@ -2,7 +2,7 @@
 //! device, below any file system.
 //!
 //! Every block of a data device is checked against a keyed digest. Digests lie in a map on another device, changes of
-//! it in a log (crate `log`). The data device keeps its layout, so that an existing file system is protected where it
+//! it in a log (crate `wal`). The data device keeps its layout, so that an existing file system is protected where it
 //! lies.
 //!
 //! | module | what lives there |

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use log::Buffer;
+use wal::Buffer;
 
 use crate::core::BLOCK_BYTES;
 use crate::error::AttachError;
@@ -88,7 +88,7 @@ pub(crate) fn compare(reading: &Reading<'_>, replay: &Replay) -> Result<Likeness
 fn sample<'a>(
     reading: &'a Reading<'_>,
     replay: &'a Replay,
-) -> impl Iterator<Item = (u64, log::Digest)> + 'a {
+) -> impl Iterator<Item = (u64, wal::Digest)> + 'a {
     let blocks = reading.map.blocks();
     let leaves = blocks.div_ceil(LEAF);
     let step = leaves.div_ceil(LEAVES).max(1);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use log::Lsn;
+use wal::Lsn;
 
 /// A map from blocks to frames, stored as ranges.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Reading the data device while it is attached: what is there, and what the map says that it should be.
 
-use log::{Buffer, Device, Digest, DigestKey};
+use wal::{Buffer, Device, Digest, DigestKey};
 
 use crate::core::BLOCK_BYTES;
 use crate::map::{Map, MapError, Value};

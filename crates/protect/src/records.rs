@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use log::{Digest, Lsn, Piece, Record};
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
+use wal::{Digest, Lsn, Piece, Record};
 
 /// Most blocks of one record.
 pub(crate) const MAX_RUN: u64 = 256;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use log::{
+use wal::{
     ClaimOptions, Client, Device, DigestKey, Fenced, Key, Log, LogError, OpenOptions, Record,
     Recovery,
 };
@@ -79,7 +79,7 @@ impl Attach {
         let Some(options) = self.claim.take() else {
             return self.recover(None);
         };
-        let lease = log::claim::claim(Arc::clone(&self.log), &self.key, &options)?;
+        let lease = wal::claim::claim(Arc::clone(&self.log), &self.key, &options)?;
         let lease = Arc::new(lease);
         self.log = Arc::new(Fenced::new(self.log, Arc::clone(&lease)));
         self.data = Arc::new(Fenced::new(self.data, Arc::clone(&lease)));
@@ -105,7 +105,7 @@ impl Attach {
             ..OpenOptions::default()
         };
         let mark = self.anchor.as_ref().map(|anchor| anchor.recorded());
-        let mut recovery = log::open(Arc::clone(&self.log), &self.key, mark, options)?;
+        let mut recovery = wal::open(Arc::clone(&self.log), &self.key, mark, options)?;
         let cookie = Cookie::decode(recovery.cookie(CLIENT)).map_err(AttachError::Format)?;
         let shape = cookie.shape;
         if self.data.bytes() != shape.bytes {
@@ -268,7 +268,7 @@ fn take(recovery: Recovery, last: Option<&Entry>, adoptions: &[Adoption]) -> Res
 fn with_choices(
     mut replay: Replay,
     adoptions: &[Adoption],
-    end: log::Lsn,
+    end: wal::Lsn,
 ) -> Result<Replay, AttachError> {
     let choices = Entry::Adopted(adoptions.to_vec());
     replay.apply(&choices, end, end, &[])?;

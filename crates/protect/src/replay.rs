@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use log::{Digest, Lsn};
+use wal::{Digest, Lsn};
 
 use crate::map::Value;
 use crate::ranges::Ranges;
@@ -93,7 +93,7 @@ impl Replay {
         match entry {
             Entry::Redo(range) => {
                 self.trims.remove(range);
-                let pages = (payload.0..).step_by(log::PAGE_BYTES).map(Lsn);
+                let pages = (payload.0..).step_by(wal::PAGE_BYTES).map(Lsn);
                 for ((block, payload), digest) in
                     range.clone().zip(pages).zip(digests.iter().copied())
                 {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use log::Buffer;
+use wal::Buffer;
 
 use crate::block::{Block, BlockError};
 use crate::core::BLOCK_BYTES;

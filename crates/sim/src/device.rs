@@ -1,4 +1,4 @@
-//! Devices for `log` and `protect` that crash, lie and are put back (design `protect.md`, *Proof*).
+//! Devices for `wal` and `protect` that crash, lie and are put back (design `protect.md`, *Proof*).
 //!
 //! A [`Machine`] has several devices and numbers their operations together, so that they crash together. Every
 //! version of every sector of 512 bytes is kept. At a chosen operation the machine stops: that operation is in
@@ -266,7 +266,7 @@ impl SimDevice {
     }
 }
 
-impl log::Device for SimDevice {
+impl wal::Device for SimDevice {
     fn bytes(&self) -> u64 {
         self.with(|disk| disk.bytes)
     }

@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use log::Device;
 use protect::{Block, BlockError};
+use wal::Device;
 
 use crate::device::{Machine, SECTOR_BYTES, SimDevice, Stop};
 

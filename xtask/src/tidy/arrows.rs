@@ -10,8 +10,8 @@ use super::metadata::{Metadata, Package};
 /// volume, share, guard, protect) never appear in one another's rows, except that `replica` follows a volume.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("trust", &[]),
-    ("log", &["trust"]),
-    ("store", &["log", "trust"]),
+    ("wal", &["trust"]),
+    ("store", &["wal", "trust"]),
     ("state", &["trust"]),
     ("wire", &["store", "trust"]),
     ("reader", &["store", "trust"]),
@@ -20,17 +20,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("publish", &["state", "store", "trust"]),
     (
         "share",
-        &["log", "reader", "state", "store", "trust", "wire"],
+        &["wal", "reader", "state", "store", "trust", "wire"],
     ),
     ("guard", &["state", "store", "trust", "wire"]),
-    ("protect", &["log", "state", "trust"]),
+    ("protect", &["wal", "state", "trust"]),
     // A mirror only looks up and sends: no code can rely on its verification. The server of a shared volume is the
     // orderer of `share`, which judges the form of entries; that is the only job that a server uses.
     ("serve", &["share", "store", "trust", "wire"]),
     (
         "mount",
         &[
-            "log", "protect", "reader", "state", "store", "trust", "volume",
+            "wal", "protect", "reader", "state", "store", "trust", "volume",
         ],
     ),
     (CLI, ALL),
@@ -59,7 +59,7 @@ const NEVER_REACHES: &[(&str, &[&str])] = &[
     ("state", NETWORK),
     ("reader", NETWORK),
     ("publish", NETWORK),
-    ("log", NO_RUNTIME),
+    ("wal", NO_RUNTIME),
     ("protect", NO_RUNTIME),
 ];
 const NO_RUNTIME: &[&str] = &["bulla-wire", "tokio", "hyper", "reqwest", "rustls", "fuser"];
@@ -280,7 +280,7 @@ mod tests {
     /// ours.
     #[test]
     fn share_can_be_built_on_trust_store_state_and_reader_alone() {
-        let base = ["trust", "log", "store", "state", "reader"];
+        let base = ["trust", "wal", "store", "state", "reader"];
         for (name, allowed) in MAY_USE.iter().filter(|(name, _)| base.contains(name)) {
             assert!(
                 allowed.iter().all(|other| base.contains(other)),

@@ -7,10 +7,10 @@ use ::share::client::disk::DiskError;
 use ::share::client::{ClientError, Connection, PlaceError, Stopped, Trouble};
 use ::share::home::HomeError;
 use ::share::host::HostError;
-use log::LogError;
 use serve::net::ListenError;
 use serve::shared::TlsError;
 use trust::Reject;
+use wal::LogError;
 use wire::shared::LinkError;
 
 use super::{key_kind, reject_kind, state_kind, store_kind};

@@ -1,11 +1,11 @@
 //! Memory for requests, aligned for devices without a page cache and used again: the kernel would clear new memory for
-//! each request, page by page. Relies on `log::Buffer` for the alignment.
+//! each request, page by page. Relies on `wal::Buffer` for the alignment.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use log::{Buffer, PAGE_BYTES};
+use wal::{Buffer, PAGE_BYTES};
 
 /// Sizes are [`PAGE_BYTES`] times a power of two; the largest is 16 MiB.
 const CLASSES: usize = 13;

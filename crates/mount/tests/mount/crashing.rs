@@ -8,13 +8,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::{Client, FileDevice, Geometry, Key, PAGE_BYTES, VolumeId};
 use mount::device::{DeviceOptions, Served, serve};
 use mount::loop_device;
 use protect::map::{Map, Root};
 use protect::{Attach, Cookie, Limits, Pace, Protected, Shape, Watch};
 use rustix::process::{Pid, Signal, kill_process};
 use sim::power::Power;
+use wal::{Client, FileDevice, Geometry, Key, PAGE_BYTES, VolumeId};
 
 use crate::fixture::{is_mounted, wait_until};
 use crate::looped::{Loop, Places, can_loop, has, sh};
@@ -265,13 +265,13 @@ fn geometry(data_bytes: u64, ring_bytes: u64) -> Geometry {
 /// Length of a log for a data disk of a length.
 pub fn log_bytes(data_bytes: u64, ring_bytes: u64) -> u64 {
     let geometry = geometry(data_bytes, ring_bytes);
-    log::Layout::new(&geometry).unwrap().device_bytes()
+    wal::Layout::new(&geometry).unwrap().device_bytes()
 }
 
 /// Makes the log of a data disk that is all zeros.
-pub fn format_log(device: &dyn log::Device, data_bytes: u64, ring_bytes: u64) {
+pub fn format_log(device: &dyn wal::Device, data_bytes: u64, ring_bytes: u64) {
     let geometry = geometry(data_bytes, ring_bytes);
-    log::prepare(device, &geometry, &mut |_| {}).unwrap();
+    wal::prepare(device, &geometry, &mut |_| {}).unwrap();
     let shape = Shape {
         bytes: data_bytes,
         sector_bytes: 512,
@@ -279,7 +279,7 @@ pub fn format_log(device: &dyn log::Device, data_bytes: u64, ring_bytes: u64) {
     let root = Root::ZERO;
     let cookie = Cookie { shape, root }.encode();
     let cookies = [(Client(1), cookie)];
-    log::format(device, &key(), VOLUME, &geometry, &cookies, b"").unwrap();
+    wal::format(device, &key(), VOLUME, &geometry, &cookies, b"").unwrap();
     device.sync().unwrap();
 }
 

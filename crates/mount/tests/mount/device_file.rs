@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::{Buffer, PAGE_BYTES};
 use mount::MountError;
 use mount::device::{DeviceOptions, Served, serve};
 use protect::BlockError;
 use rustix::fs::FallocateFlags;
 use sim::block::{Call, MemoryBlock};
 use sim::guarded::GuardedDir;
+use wal::{Buffer, PAGE_BYTES};
 
 use crate::fixture::{Watchdog, assert_unmounted, errno, noise, wait_until};
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a suite fails by panicking
 
-use log::{Lsn, Mark};
+use wal::{Lsn, Mark};
 
 use super::{Anchor, AnchorError, follows};
 

@@ -23,9 +23,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use log::{Lsn, Mark, VolumeId};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+use wal::{Lsn, Mark, VolumeId};
 
 use super::{Anchor, AnchorError, follows};
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use log::Mark;
+use wal::Mark;
 
 use super::{Anchor, AnchorError, follows};
 
@@ -224,7 +224,7 @@ const RETRY: Duration = Duration::from_millis(500);
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use log::Lsn;
+    use wal::Lsn;
 
     use super::*;
 

@@ -18,7 +18,7 @@ mod keeping;
 use std::io;
 use std::path::PathBuf;
 
-use log::Mark;
+use wal::Mark;
 
 pub use file::FileAnchor;
 pub use keeping::{AnchorMode, Anchoring};
@@ -66,7 +66,7 @@ pub enum AnchorError {
         /// The file.
         path: PathBuf,
         /// The volume that it belongs to.
-        volume: log::VolumeId,
+        volume: wal::VolumeId,
     },
     /// Other users could set the anchor back.
     #[error("the anchor {} may be written by others (mode {mode:04o})", path.display())]

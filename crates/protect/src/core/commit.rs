@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::{Lsn, Piece};
+use wal::{Lsn, Piece};
 
 use super::{BLOCK_BYTES, Core, Hash, Phase, Redo, Seq, Staged, StagedTrim, Trim};
 

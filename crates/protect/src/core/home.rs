@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use bytes::Bytes;
-use log::{Digest, Lsn};
+use wal::{Digest, Lsn};
 
 use super::{BLOCK_BYTES, Core, Home, Phase, Seq};
 

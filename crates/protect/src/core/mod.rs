@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use log::{Digest, Lsn, Piece};
+use wal::{Digest, Lsn, Piece};
 
 pub(crate) use commit::{Batch, HashRun, Logged};
 pub use home::Redos;
@@ -41,7 +41,7 @@ use references::References;
 use retired::Retired;
 
 /// Bytes of a block.
-pub const BLOCK_BYTES: usize = log::PAGE_BYTES;
+pub const BLOCK_BYTES: usize = wal::PAGE_BYTES;
 
 /// Counts what was accepted. A greater number is newer; versions of one block have different numbers.
 pub(crate) type Seq = u64;

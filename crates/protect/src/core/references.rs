@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use log::Lsn;
+use wal::Lsn;
 
 /// A multiset of frames.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use log::Lsn;
+use wal::Lsn;
 
 /// Blocks of one half; about a MiB of memory each.
 const HALF: usize = 32 << 10;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use log::{Digest, Lsn};
+use wal::{Digest, Lsn};
 
 use super::{Core, Phase, Seq};
 

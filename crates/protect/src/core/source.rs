@@ -1,7 +1,7 @@
 //! Where the newest version of a block is.
 
 use bytes::Bytes;
-use log::{Digest, Lsn};
+use wal::{Digest, Lsn};
 
 use super::{Core, Seq, contains};
 

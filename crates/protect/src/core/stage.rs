@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use log::Piece;
+use wal::Piece;
 
 use super::{BLOCK_BYTES, Core, Staged, StagedTrim};
 

@@ -1,7 +1,7 @@
 //! The state machine alone, where the explorer would need luck to get.
 
 use bytes::Bytes;
-use log::{Digest, Lsn, Piece};
+use wal::{Digest, Lsn, Piece};
 
 use super::*;
 

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use log::{Copied, CopyDefect, LogError, Lsn, Patrol, RingDefect, WrongPage};
+use wal::{Copied, CopyDefect, LogError, Lsn, Patrol, RingDefect, WrongPage};
 
 use super::{Protected, Shared, add, chain, lock};
 use crate::block::{Block, BlockError};
@@ -174,7 +174,7 @@ impl Protected {
     fn is_bad(&self, block: u64) -> bool {
         let offset = block * BLOCK_BYTES as u64;
         let bytes = (self.bytes() - offset).min(BLOCK_BYTES as u64) as usize;
-        let mut page = log::Buffer::zeroed(bytes);
+        let mut page = wal::Buffer::zeroed(bytes);
         self.shared.engine.read(offset, &mut page).is_err()
     }
 }

@@ -6,8 +6,8 @@ mod scrubbing;
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::{ClaimOptions, Client, Device, Geometry, Key, VolumeId};
 use sim::device::{Fault, Lie, Machine};
+use wal::{ClaimOptions, Client, Device, Geometry, Key, VolumeId};
 
 use super::*;
 use crate::map::{Map, Root};
@@ -35,7 +35,7 @@ fn machine() -> Machine {
 }
 
 fn machine_of(blocks: u64) -> Machine {
-    machine_with(blocks, log::MIN_RING_BYTES)
+    machine_with(blocks, wal::MIN_RING_BYTES)
 }
 
 fn machine_with(blocks: u64, ring_bytes: u64) -> Machine {
@@ -44,7 +44,7 @@ fn machine_with(blocks: u64, ring_bytes: u64) -> Machine {
         ring_bytes,
         areas: vec![(Client(1), area)],
     };
-    let log_bytes = log::Layout::new(&geometry).unwrap().device_bytes();
+    let log_bytes = wal::Layout::new(&geometry).unwrap().device_bytes();
     let machine = Machine::new(&[("D", blocks * 4096), ("L", log_bytes)]);
     let shape = Shape {
         bytes: blocks * 4096,
@@ -53,9 +53,9 @@ fn machine_with(blocks: u64, ring_bytes: u64) -> Machine {
     let root = Root::ZERO;
     let cookie = Cookie { shape, root }.encode();
     let device = machine.device("L");
-    log::prepare(&*device, &geometry, &mut |_| {}).unwrap();
+    wal::prepare(&*device, &geometry, &mut |_| {}).unwrap();
     let cookies = [(Client(1), cookie)];
-    log::format(
+    wal::format(
         &*device,
         &key(),
         VolumeId([7; 16]),
@@ -325,7 +325,7 @@ fn frame_that_nobody_waits_for_waits_for_room_in_memory_when_the_log_is_half_ful
 #[test]
 fn small_flushed_writes_do_not_stream_however_full_the_log_is() {
     // Room for frames of many blocks.
-    let machine = machine_with(BLOCKS, 16 * log::MIN_RING_BYTES);
+    let machine = machine_with(BLOCKS, 16 * wal::MIN_RING_BYTES);
     let device = attach_with(&machine, Limits::default(), busy());
     let shared = &device.shared;
     let mut block = 0;

@@ -1,6 +1,6 @@
 //! The checkpoint actor: the map is written back, and the log forgets what it contains (PFS 5.2).
 
-use log::Lsn;
+use wal::Lsn;
 
 use super::{CLIENT, Engine, EngineError};
 use crate::records::Entry;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::{Lsn, Record};
+use wal::{Lsn, Record};
 
 use super::{CLIENT, Engine, EngineError};
 use crate::core::{Batch, HashRun, Logged, Seq};
@@ -93,7 +93,7 @@ impl Engine {
 fn write_runs(
     batch: &Batch,
     hash_runs: &[HashRun],
-    records: &mut Vec<(log::Client, Record)>,
+    records: &mut Vec<(wal::Client, Record)>,
     logged: &mut Vec<Logged>,
 ) {
     let is_hash = |block: u64| hash_runs.iter().any(|run| run.contains(&block));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use log::{Buffer, Digest, Lsn};
+use wal::{Buffer, Digest, Lsn};
 
 use super::{Engine, EngineError, lock};
 use crate::core::{BLOCK_BYTES, HomeJob, HomePage, Outcome, Place, Redos};

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use log::{Buffer, Client, Device, DigestKey, Lease, Log, LogError, Lsn};
+use wal::{Buffer, Client, Device, DigestKey, Lease, Log, LogError, Lsn};
 
 use crate::anchor::{AnchorError, Anchoring};
 use crate::beside::Beside;
@@ -281,12 +281,12 @@ pub enum EngineError {
     Anchor(#[from] AnchorError),
 }
 
-impl From<log::AppendError> for EngineError {
-    fn from(error: log::AppendError) -> EngineError {
+impl From<wal::AppendError> for EngineError {
+    fn from(error: wal::AppendError) -> EngineError {
         match error {
-            log::AppendError::Full { .. } | log::AppendError::Unsynced { .. } => EngineError::Full,
-            log::AppendError::Invalid { why } => EngineError::Log(LogError::Invalid { why }),
-            log::AppendError::Log(error) => EngineError::Log(error),
+            wal::AppendError::Full { .. } | wal::AppendError::Unsynced { .. } => EngineError::Full,
+            wal::AppendError::Invalid { why } => EngineError::Log(LogError::Invalid { why }),
+            wal::AppendError::Log(error) => EngineError::Log(error),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use log::{Buffer, Digest, Piece};
+use wal::{Buffer, Digest, Piece};
 
 use super::{DATA, Engine, LOG};
 use crate::block::BlockError;
@@ -252,7 +252,7 @@ impl Engine {
             Source::Zero => Ok(Buffer::zeroed(BLOCK_BYTES)),
             Source::Log(lsn, digest) => match self.log.read(lsn, digest) {
                 Ok(page) => Ok(Buffer::copy(&page)),
-                Err(log::LogError::Io { source, .. }) => Err(BlockError::Io {
+                Err(wal::LogError::Io { source, .. }) => Err(BlockError::Io {
                     device: LOG,
                     source: io_error(&source),
                 }),

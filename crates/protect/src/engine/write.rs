@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use log::Piece;
+use wal::Piece;
 
 use super::Engine;
 use crate::block::BlockError;

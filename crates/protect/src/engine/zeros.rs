@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
-use log::Piece;
+use wal::Piece;
 
 use super::Engine;
 use crate::block::BlockError;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use log::{LogError, VolumeId};
+use wal::{LogError, VolumeId};
 
 use super::Found;
 use crate::map::MapError;

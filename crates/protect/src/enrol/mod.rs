@@ -22,7 +22,7 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use log::{Device, DigestKey, Geometry, Key, Layout, LogError, VolumeId};
+use wal::{Device, DigestKey, Geometry, Key, Layout, LogError, VolumeId};
 
 use crate::core::BLOCK_BYTES;
 use crate::engine::CLIENT;
@@ -145,7 +145,7 @@ pub fn plan(shape: Shape, ring_bytes: u64) -> Result<(Geometry, Layout), EnrolEr
 /// # Errors
 /// The device cannot be read, or no log can have this size.
 pub fn look(log: &dyn Device, shape: Shape) -> Result<Found, EnrolError> {
-    let (_, layout) = plan(shape, log::MIN_RING_BYTES)?;
+    let (_, layout) = plan(shape, wal::MIN_RING_BYTES)?;
     if let Some(record) = Place::new(&layout).newest(log, None)?
         && record.shape == shape
     {
@@ -156,13 +156,13 @@ pub fn look(log: &dyn Device, shape: Shape) -> Result<Found, EnrolError> {
             ring_bytes: record.ring_bytes,
         }));
     }
-    match log::key_slots(log) {
+    match wal::key_slots(log) {
         Ok((volume, _)) => return Ok(Found::Log(volume)),
         Err(LogError::NotALog) => {}
         Err(LogError::Superblock { .. }) => return Ok(Found::Data),
         Err(error) => return Err(error.into()),
     }
-    let mut start = log::Buffer::zeroed(LOOK_BYTES.min(log.bytes() as usize));
+    let mut start = wal::Buffer::zeroed(LOOK_BYTES.min(log.bytes() as usize));
     log.read(0, &mut start).map_err(EnrolError::log_read)?;
     Ok(match start.iter().all(|byte| *byte == 0) {
         true => Found::Nothing,
@@ -231,11 +231,11 @@ impl Enrol<'_> {
 
     /// Whether an earlier run ended after the log was formatted.
     fn is_log(&self) -> Result<bool, EnrolError> {
-        let options = log::OpenOptions {
+        let options = wal::OpenOptions {
             volume: Some(self.volume),
-            ..log::OpenOptions::default()
+            ..wal::OpenOptions::default()
         };
-        match log::open(Arc::clone(&self.log), self.key, None, options) {
+        match wal::open(Arc::clone(&self.log), self.key, None, options) {
             Ok(_) => Ok(true),
             Err(LogError::NotALog | LogError::Superblock { .. }) => Ok(false),
             Err(error) => Err(error.into()),
@@ -251,7 +251,7 @@ impl Enrol<'_> {
         // An older record would be believed after a crash that leaves this work half done.
         place.clear(&*self.log)?;
         let all = place.layout_bytes;
-        log::prepare(&*self.log, geometry, &mut |done| {
+        wal::prepare(&*self.log, geometry, &mut |done| {
             tell(Progress::Preparing { done, all });
         })?;
         let mut record = Record {
@@ -314,7 +314,7 @@ impl Enrol<'_> {
             shape: self.shape,
             root: work.record.root,
         };
-        log::format(
+        wal::format(
             &*self.log,
             self.key,
             self.volume,

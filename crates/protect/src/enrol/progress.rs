@@ -1,9 +1,9 @@
 //! How far an enrolment is: a record behind the map in the client's area of the log's device, in two copies that
 //! are written in turn. Bytes: `docs/formats/protect.md`, *Unfinished enrolment*.
 
-use log::{Buffer, Device, Key, Layout, MAX_SLOTS_BYTES, VolumeId};
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
+use wal::{Buffer, Device, Key, Layout, MAX_SLOTS_BYTES, VolumeId};
 use zeroize::Zeroizing;
 
 use super::error::EnrolError;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
-use log::{Buffer, DigestKey};
+use wal::{Buffer, DigestKey};
 
 use super::error::EnrolError;
 use super::source::Source;

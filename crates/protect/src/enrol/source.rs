@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 
-use log::{Device, FileDevice};
+use wal::{Device, FileDevice};
 
 /// A data device that can say more about its bytes.
 pub trait Source: Device {

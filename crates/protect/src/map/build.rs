@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::{Device, Key, VolumeId};
+use wal::{Device, Key, VolumeId};
 
 use super::error::MapError;
 use super::value::Value;

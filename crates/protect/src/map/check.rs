@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::PAGE_BYTES;
+use wal::PAGE_BYTES;
 
 use super::error::MapError;
 use super::layout::{FAN_OUT, PageId};

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use log::PAGE_BYTES;
+use wal::PAGE_BYTES;
 
 use super::error::MapError;
 

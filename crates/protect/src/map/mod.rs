@@ -42,7 +42,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use log::{Device, Key, VolumeId};
+use wal::{Device, Key, VolumeId};
 
 use cache::LeafCache;
 use layout::{FAN_OUT, Layout, PageId};

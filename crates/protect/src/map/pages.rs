@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::{Buffer, Device, Key, PAGE_BYTES, VolumeId};
+use wal::{Buffer, Device, Key, PAGE_BYTES, VolumeId};
 use zeroize::Zeroizing;
 
 use super::error::MapError;

@@ -1,6 +1,6 @@
 //! What the map knows about one block of the data device.
 
-use log::Digest;
+use wal::Digest;
 
 /// A cell of a page: 16 bytes, read as a big-endian number.
 pub(super) type Cell = [u8; 16];

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use log::Device;
 use protect::{Admission, Engine, Redos};
 use sim::device::{Held, Machine};
+use wal::Device;
 
 use crate::protected::{ProtectedDevice, machine};
 

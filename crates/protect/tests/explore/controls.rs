@@ -112,7 +112,7 @@ fn misdirected_and_dropped_writes_are_found() {
 fn bytes_of_another_place_are_found() {
     let machine = machine();
     let mut model = Model::new(0..BLOCKS);
-    log::Device::write(&*machine.device("D"), 0, &model.write(0..8)).unwrap();
+    wal::Device::write(&*machine.device("D"), 0, &model.write(0..8)).unwrap();
     machine.device("D").transplant(0, 4096, 4096);
     let mut explorer = Explorer::new(
         &RAW,

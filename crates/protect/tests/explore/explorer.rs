@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use log::Device;
 use sim::device::{Machine, Stop};
+use wal::Device;
 
 use crate::content::{BLOCK, SECTOR};
 use crate::model::{Found, Model, Trust};

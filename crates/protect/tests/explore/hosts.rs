@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use log::claim::LEASE;
-use log::{Device, Host, Life, Process};
 use sim::device::SimDevice;
+use wal::claim::LEASE;
+use wal::{Device, Host, Life, Process};
 
 /// What each operation of a device takes.
 const OPERATION: Duration = Duration::from_millis(1);

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use log::Device;
 use sim::device::{Fault, Lie, Machine, SECTOR_BYTES, Stop};
 use sim::random::Random;
+use wal::Device;
 
 use crate::explorer::Session;
 use crate::model::{Model, Trust};

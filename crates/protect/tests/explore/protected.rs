@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use log::{Client, Device, Geometry, Key, Lsn, Mark, VolumeId};
 use protect::anchor::{Anchor, AnchorError, AnchorMode, Anchoring};
 use protect::map::{Map, Root};
 use protect::{
@@ -14,6 +13,7 @@ use protect::{
     Redos, SettledDone, Settling, Shape, Watch,
 };
 use sim::device::{Machine, SimDevice};
+use wal::{Client, Device, Geometry, Key, Lsn, Mark, VolumeId};
 
 use crate::subject::{Attach, Subject};
 
@@ -80,10 +80,10 @@ pub fn machine_of(bytes: u64, ring_bytes: u64) -> Machine {
         ring_bytes,
         areas: vec![(CLIENT, area)],
     };
-    let log_bytes = log::Layout::new(&geometry).unwrap().device_bytes();
+    let log_bytes = wal::Layout::new(&geometry).unwrap().device_bytes();
     let machine = Machine::new(&[("D", bytes), ("L", log_bytes), ("A", BLOCK)]);
     let device = machine.device("L");
-    log::prepare(&*device, &geometry, &mut |_| {}).unwrap();
+    wal::prepare(&*device, &geometry, &mut |_| {}).unwrap();
     let cookie = Cookie {
         shape: Shape {
             bytes,
@@ -92,7 +92,7 @@ pub fn machine_of(bytes: u64, ring_bytes: u64) -> Machine {
         root: Root::ZERO,
     };
     let cookies = [(CLIENT, cookie.encode())];
-    log::format(&*device, &key(), VOLUME, &geometry, &cookies, b"").unwrap();
+    wal::format(&*device, &key(), VOLUME, &geometry, &cookies, b"").unwrap();
     // A superblock names its session, which is random, and ends in its MAC.
     for page in [0, 64 << 10, 128 << 10, 192 << 10] {
         let hidden = [page + 56..page + 72, page + 4064..page + 4096];

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use log::Device;
 use protect::BlockError;
 use sim::device::{Machine, SimDevice};
+use wal::Device;
 
 use crate::subject::{Attach, Subject};
 

@@ -164,7 +164,7 @@ fn host_that_is_not_alone_any_more_stops_and_the_other_one_loses_nothing() {
             false => first.checkpoint(),
         };
         assert!(
-            matches!(noticed, Err(EngineError::Log(log::LogError::Foreign))),
+            matches!(noticed, Err(EngineError::Log(wal::LogError::Foreign))),
             "{noticed:?}"
         );
         // From now on it writes nothing, whatever it has accepted.

@@ -4,9 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use log::{Client, Lsn};
 use protect::{Admission, BlockError, Engine, EngineError, Redos};
 use sim::device::{Fault, Lie, Machine};
+use wal::{Client, Lsn};
 
 use crate::protected::{Alarms, ProtectedDevice, machine};
 

@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use log::{ClaimOptions, Device, Host};
 use protect::{Admission, BlockError, Engine, Limits, Redos};
 use sim::device::Machine;
 use sim::random::Random;
+use wal::{ClaimOptions, Device, Host};
 
 use crate::hosts::{OTHER, OWNER, Scheduler, Seen, SimHost, Stall};
 use crate::protected::{Alarms, key, machine};

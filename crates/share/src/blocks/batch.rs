@@ -1,7 +1,7 @@
 //! What a client gives to the block server at once, and what it is told.
 
-use log::Mark;
 use trust::Record;
+use wal::Mark;
 
 use super::Session;
 use super::error::Error;
@@ -16,7 +16,7 @@ pub struct Batch {
     /// The blocks.
     pub blocks: Vec<Record>,
     /// The orderer's records, which are opaque here.
-    pub entries: Vec<log::Record>,
+    pub entries: Vec<wal::Record>,
 }
 
 /// What became of a batch. Everything in it is durable.

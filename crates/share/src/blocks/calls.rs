@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use log::{Buffer, LogError, Lsn, PAGE_BYTES};
 use trust::{Frame, Handle, Hasher, Record};
+use wal::{Buffer, LogError, Lsn, PAGE_BYTES};
 
 use super::Session;
 use super::error::Error;

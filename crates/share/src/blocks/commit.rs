@@ -1,6 +1,6 @@
 //! Batches become durable: as many as wait, in few frames, with one sync.
 
-use log::{AppendError, Client, LogError};
+use wal::{AppendError, Client, LogError};
 
 use super::error::Error;
 use super::gather::{Gathering, Job};
@@ -75,7 +75,7 @@ impl Storage {
         Progress::Done
     }
 
-    fn append(&self, records: &[(Client, log::Record)]) -> Result<log::Appended, AppendError> {
+    fn append(&self, records: &[(Client, wal::Record)]) -> Result<wal::Appended, AppendError> {
         let has_entries = records.iter().any(|(client, _)| *client == ENTRIES);
         if has_entries {
             lock(&self.entries).appending(self.log.end());

@@ -1,7 +1,7 @@
 //! How long the log keeps the orderer's entries: until the orderer releases them. While there are none, the log is
 //! freed as blocks leave.
 
-use log::{Lsn, Recovery};
+use wal::{Lsn, Recovery};
 
 use super::record::ENTRIES;
 

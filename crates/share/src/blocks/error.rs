@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::LogError;
 use store::StoreError;
 use trust::{Handle, Reject};
+use wal::LogError;
 
 /// Why a call is not carried out. Each error can be given to several clients that waited for the same write.
 #[derive(Debug, Clone, thiserror::Error)]

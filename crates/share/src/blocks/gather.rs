@@ -2,8 +2,8 @@
 //! as a whole or not at all.
 
 use bytes::Bytes;
-use log::{Client, DigestKey, Lsn, PAGE_BYTES};
 use trust::Record;
+use wal::{Client, DigestKey, Lsn, PAGE_BYTES};
 
 use super::Session;
 use super::batch::{Done, Receipt};
@@ -22,7 +22,7 @@ pub(super) struct Job {
     pub session: Session,
     /// What each block is, and its frame.
     pub blocks: Vec<(Offer, Bytes)>,
-    pub entries: Vec<log::Record>,
+    pub entries: Vec<wal::Record>,
     /// For each block of the batch, whether it was new: at first for those that are durable already.
     pub stored: Vec<(usize, bool)>,
     /// Which blocks of the batch `blocks` are.
@@ -84,7 +84,7 @@ impl Size {
 
 impl Job {
     /// A batch without blocks.
-    pub fn new(session: Session, entries: Vec<log::Record>, done: Done) -> Job {
+    pub fn new(session: Session, entries: Vec<wal::Record>, done: Done) -> Job {
         Job {
             session,
             blocks: Vec::new(),
@@ -111,7 +111,7 @@ impl Job {
     }
 
     /// Tells the client.
-    pub fn finish(self, result: Result<log::Mark, Error>) {
+    pub fn finish(self, result: Result<wal::Mark, Error>) {
         let mut stored = self.stored;
         stored.sort_unstable();
         let stored = stored.into_iter().map(|(_, is_new)| is_new).collect();
@@ -122,7 +122,7 @@ impl Job {
 /// A frame that is being filled. The window has its blocks already, without a place.
 pub(super) struct Gathering {
     before: Before,
-    records: Vec<(Client, log::Record)>,
+    records: Vec<(Client, wal::Record)>,
     builder: Builder,
     size: Size,
     /// The batches in it.
@@ -205,13 +205,13 @@ impl Gathering {
     }
 
     /// The records of the frame; none if all its blocks are there already.
-    pub fn records(&mut self, digests: &DigestKey) -> &[(Client, log::Record)] {
+    pub fn records(&mut self, digests: &DigestKey) -> &[(Client, wal::Record)] {
         self.end_record(digests);
         &self.records
     }
 
     /// The frame was appended.
-    pub fn appended(&self, window: &mut Window, appended: &log::Appended) {
+    pub fn appended(&self, window: &mut Window, appended: &wal::Appended) {
         let places = self.records.iter().zip(&appended.payloads);
         let of_blocks = places.filter(|((client, _), _)| *client == BLOCKS);
         let payloads: Vec<Lsn> = of_blocks.map(|(_, payload)| *payload).collect();

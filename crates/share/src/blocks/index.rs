@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
-use log::{Lsn, PAGE_BYTES};
 use trust::Handle;
+use wal::{Lsn, PAGE_BYTES};
 
 const CHUNK_ENTRIES: usize = 1 << 12;
 /// A table that is used less than this part is made smaller.

@@ -1,8 +1,8 @@
 //! From the temporary log to the segments, and long blocks straight into them: one commit of the repository for both.
 //! Then the log's space is free, unless the orderer needs its entries.
 
-use log::Lsn;
 use store::Writer;
+use wal::Lsn;
 
 use super::calls::record_of;
 use super::error::Error;
@@ -142,7 +142,7 @@ impl Storage {
         let from = first.position.offset;
         let bytes = (last.position.offset - from) as usize + usize::from(last.position.length);
         let Some(pages) = self.read_temporary(&first.position, from, bytes)? else {
-            return Err(Error::Log(log::LogError::Released {
+            return Err(Error::Log(wal::LogError::Released {
                 lsn: first.position.payload,
             }));
         };

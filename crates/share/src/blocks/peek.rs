@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use log::{
+use trust::{Handle, Hasher, Record};
+use wal::{
     Device as LogDevice, Digest, Key, LogError, Lsn, OpenOptions, PAGE_BYTES, Recovery, Salvage,
 };
-use trust::{Handle, Hasher, Record};
 
 use super::calls::record_of;
 use super::error::Error;
@@ -18,7 +18,7 @@ use super::record::{BLOCKS, Body, ENTRIES, STORED};
 /// See the head of this file.
 pub(crate) struct Peeked {
     /// The orderer's records, in order.
-    pub entries: Vec<log::Entry>,
+    pub entries: Vec<wal::Entry>,
     /// What the orderer left with its last release.
     pub cookie: Vec<u8>,
     /// Why the log cannot be opened. None: it can.
@@ -53,10 +53,10 @@ impl Peeked {
     /// # Errors
     /// [`Error::Log`]: nothing of it can be read, or it holds what this build does not know.
     pub fn read(device: &Arc<dyn LogDevice>, key: &Key) -> Result<Peeked, Error> {
-        let source = match log::open(Arc::clone(device), key, None, OpenOptions::default()) {
+        let source = match wal::open(Arc::clone(device), key, None, OpenOptions::default()) {
             Ok(recovery) => (Source::Whole(Box::new(recovery)), None),
             Err(error @ (LogError::Integrity { .. } | LogError::Rollback { .. })) => {
-                let salvage = log::salvage(Arc::clone(device), key)?;
+                let salvage = wal::salvage(Arc::clone(device), key)?;
                 (Source::Broken(Box::new(salvage)), Some(error))
             }
             Err(error) => return Err(error.into()),
@@ -127,7 +127,7 @@ impl Peeked {
     }
 }
 
-fn add(blocks: &mut HashMap<Handle, Place>, entry: &log::Entry) -> Result<(), Error> {
+fn add(blocks: &mut HashMap<Handle, Place>, entry: &wal::Entry) -> Result<(), Error> {
     let lsn = entry.frame;
     let refused = |why| Error::Log(LogError::Integrity { lsn, why });
     if entry.kind != STORED {

@@ -4,9 +4,9 @@
 //! one record into the next.
 
 use bytes::Bytes;
-use log::{Client, DigestKey, MAX_BODY_BYTES, MAX_PIECES, PAGE_BYTES, Piece};
 use trust::encode::{Decoder, Encoder, varint_len};
 use trust::{Handle, Reject};
+use wal::{Client, DigestKey, MAX_BODY_BYTES, MAX_PIECES, PAGE_BYTES, Piece};
 
 use super::Device;
 
@@ -122,7 +122,7 @@ impl Builder {
     }
 
     /// The record with its pages.
-    pub fn finish(self, digests: &DigestKey) -> log::Record {
+    pub fn finish(self, digests: &DigestKey) -> wal::Record {
         let mut body = Encoder::new();
         body.varint(self.devices.len() as u64);
         for device in &self.devices {
@@ -138,7 +138,7 @@ impl Builder {
             digest: digests.digest(&page),
             page,
         };
-        log::Record {
+        wal::Record {
             kind: STORED,
             body: body.finish().into(),
             payload: pages.map(piece).collect(),
@@ -154,13 +154,13 @@ pub(super) const fn description_bytes() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use log::{Key, VolumeId};
+    use wal::{Key, VolumeId};
 
     fn digests() -> DigestKey {
         DigestKey::new(&Key::new([1; 32]), VolumeId([2; 16]))
     }
 
-    fn two_blocks() -> log::Record {
+    fn two_blocks() -> wal::Record {
         let mut builder = Builder::default();
         let (one, other) = (Device([0xd1; 32]), Device([0xd2; 32]));
         builder.add(one, &Handle::from_bytes([0xa1; 32]), &[0x11; 3]);

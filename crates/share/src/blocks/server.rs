@@ -87,7 +87,7 @@ impl Server {
     }
 
     /// Takes batches of the orderer's records ([`Storage::submit_entries`]).
-    pub fn submit_entries(&self, session: Session, batches: Vec<(Vec<log::Record>, Done)>) {
+    pub fn submit_entries(&self, session: Session, batches: Vec<(Vec<wal::Record>, Done)>) {
         self.shared.storage.submit_entries(session, batches);
         self.wake();
     }

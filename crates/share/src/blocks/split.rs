@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use log::Mark;
 use trust::Record;
+use wal::Mark;
 
 use super::batch::{Batch, Done, Receipt};
 use super::error::Error;

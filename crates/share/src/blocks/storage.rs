@@ -9,9 +9,9 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use log::{Device as LogDevice, DigestKey, Key, Log, LogError, Lsn, PAGE_BYTES, VolumeId};
 use store::{Repository, Writer};
 use trust::{Hasher, Record};
+use wal::{Device as LogDevice, DigestKey, Key, Log, LogError, Lsn, PAGE_BYTES, VolumeId};
 
 use super::batch::{Batch, Done};
 use super::entries::Entries;
@@ -113,12 +113,12 @@ impl Storage {
             let why = "a temporary log has 4 MiB or more";
             return Err(Error::Log(LogError::Invalid { why }));
         }
-        let geometry = log::Geometry {
+        let geometry = wal::Geometry {
             ring_bytes,
             areas: vec![(BLOCKS, 0), (ENTRIES, 0)],
         };
-        log::prepare(device, &geometry, &mut |_| {})?;
-        Ok(log::format(device, key, volume, &geometry, &[], &[])?)
+        wal::prepare(device, &geometry, &mut |_| {})?;
+        Ok(wal::format(device, key, volume, &geometry, &[], &[])?)
     }
 
     /// Opens a block server. `entries` sees the orderer's records that the log holds, in order. Blocks that the log
@@ -133,9 +133,9 @@ impl Storage {
         hasher: Hasher,
         clock: Clock,
         options: Options,
-        entries: &mut dyn FnMut(log::Entry),
+        entries: &mut dyn FnMut(wal::Entry),
     ) -> Result<Storage, Error> {
-        let recovery = log::open(device, key, None, log::OpenOptions::default())?;
+        let recovery = wal::open(device, key, None, wal::OpenOptions::default())?;
         let ticks = options.window.as_millis().div_ceil(TICK.as_millis());
         let ticks = u32::try_from(ticks).unwrap_or(u32::MAX).clamp(1, 1 << 24);
         let mut window = Window::new(ticks, options.quota);
@@ -210,7 +210,7 @@ impl Storage {
 
     /// Takes batches of the orderer's records, which become durable in this order: a later one never without those
     /// before it. All of them wait, or none. However many blocks wait, they do: the orderer bounds what it gives.
-    pub fn submit_entries(&self, session: Session, batches: Vec<(Vec<log::Record>, Done)>) {
+    pub fn submit_entries(&self, session: Session, batches: Vec<(Vec<wal::Record>, Done)>) {
         let most = self.log.max_frame_bytes();
         let jobs = batches.into_iter();
         let jobs: Vec<Job> = jobs
@@ -326,7 +326,7 @@ impl Storage {
 
 /// Puts the blocks of a record that the log holds into the window. Blocks on damaged pages are lost, if no later record
 /// has them.
-fn recover(window: &mut Window, entry: &log::Entry, wrong: &HashSet<Lsn>) -> Result<(), Error> {
+fn recover(window: &mut Window, entry: &wal::Entry, wrong: &HashSet<Lsn>) -> Result<(), Error> {
     let lsn = entry.frame;
     let refused = |why| Error::Log(LogError::Integrity { lsn, why });
     if entry.kind != STORED {

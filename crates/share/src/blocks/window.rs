@@ -13,8 +13,8 @@
 
 use std::fmt;
 
-use log::Lsn;
 use trust::Handle;
+use wal::Lsn;
 
 use super::error::Error;
 use super::index::{Entry, Index, MANY, Position, Since};

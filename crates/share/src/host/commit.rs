@@ -10,9 +10,9 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use log::Lsn;
 use trust::shared::mark::{MarkProof, Nonce};
 use trust::shared::note::SignedNote;
+use wal::Lsn;
 
 use super::record::{Records, StoredLeaf};
 use super::session::Bell;
@@ -30,7 +30,7 @@ pub(super) struct Commit {
     leaves: Vec<(Leaf<Product>, StoredLeaf)>,
     proofs: Vec<(u64, Nonce, MarkProof)>,
     /// Batches of the temporary log that are not durable.
-    batches: Vec<Option<Vec<log::Record>>>,
+    batches: Vec<Option<Vec<wal::Record>>>,
     /// Batches that the temporary log has not answered for.
     unanswered: usize,
     /// Where the last of its batches ends, or later.
@@ -198,7 +198,7 @@ impl Core {
 
     /// Gives the batches of the commit that are not durable to the temporary log.
     fn submit_commit(self: &Arc<Self>) {
-        let batches: Vec<(usize, Vec<log::Record>)> = {
+        let batches: Vec<(usize, Vec<wal::Record>)> = {
             let mut state = lock(&self.state);
             let Some(commit) = &mut state.commit else {
                 return;

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::{Device as LogDevice, FileDevice, Key};
 use store::disk::{Disk, Local, Lock, io_error, read_file, replace_file};
 use store::{Repository, StoreError, format, names};
 use trust::Reject;
@@ -18,6 +17,7 @@ use trust::shared::note::SignedNote;
 use trust::signatures::Signatures;
 use trust::statement::{Job, MAX_SIGNED_BYTES, Signed};
 use trust::volume_id::VolumeId;
+use wal::{Device as LogDevice, FileDevice, Key};
 
 use super::{HostError, below};
 use crate::blocks::Storage;
@@ -250,9 +250,9 @@ pub fn ring_key(volume: VolumeId) -> Key {
 }
 
 /// The temporary log's name for the volume.
-pub fn log_id(volume: VolumeId) -> log::VolumeId {
+pub fn log_id(volume: VolumeId) -> wal::VolumeId {
     let (short, _) = volume.as_bytes().split_at(16);
-    log::VolumeId(short.try_into().unwrap_or_default())
+    wal::VolumeId(short.try_into().unwrap_or_default())
 }
 
 /// The volume that a genesis policy founds, with this orderer.

@@ -366,7 +366,7 @@ impl Blocks {
         }
     }
 
-    fn submit_entries(&self, session: blocks::Session, batches: Vec<(Vec<log::Record>, Done)>) {
+    fn submit_entries(&self, session: blocks::Session, batches: Vec<(Vec<wal::Record>, Done)>) {
         match self {
             Blocks::Threads(server) => server.submit_entries(session, batches),
             #[cfg(test)]

@@ -10,12 +10,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use log::{Lsn, PAGE_BYTES, Recovery};
 use store::disk::{Disk, DiskFile, Local, damaged, read_file};
 use store::{Repository, StoreError, names};
 use trust::statement::{Job, MAX_SIGNED_BYTES, Signed};
 use trust::volume_id::VolumeId;
 use trust::{Frame, Handle, Record};
+use wal::{Lsn, PAGE_BYTES, Recovery};
 
 use super::HostError;
 use super::directory::{BLOCKS, RING, is_shared, ring_key};
@@ -137,11 +137,11 @@ impl Temporary {
     /// Reads which blocks the log holds. What is damaged ends it.
     fn read(disk: &dyn Disk, volume: VolumeId) -> Result<Temporary, String> {
         let device = Arc::new(ReadOnly::open(disk).map_err(|e| e.to_string())?);
-        let options = log::OpenOptions {
+        let options = wal::OpenOptions {
             cut_at_error: true,
-            ..log::OpenOptions::default()
+            ..wal::OpenOptions::default()
         };
-        let recovery = log::open(device, &ring_key(volume), None, options);
+        let recovery = wal::open(device, &ring_key(volume), None, options);
         let recovery = recovery.map_err(|e| e.to_string())?;
         let mut blocks = HashMap::new();
         for entry in recovery.cursor(CLIENT) {
@@ -196,7 +196,7 @@ impl ReadOnly {
     }
 }
 
-impl log::Device for ReadOnly {
+impl wal::Device for ReadOnly {
     fn bytes(&self) -> u64 {
         self.bytes
     }

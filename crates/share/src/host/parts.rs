@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use log::Device as LogDevice;
 use store::StoreError;
 use store::disk::{Disk, Local, Lock, io_error};
 use trust::volume_id::VolumeId;
+use wal::Device as LogDevice;
 
 use super::HostError;
 use super::below;

@@ -18,7 +18,7 @@ use crate::signed::{Entry, Marks};
 /// The kind of a record of leaves in the temporary log.
 pub const LEAVES: u8 = 1;
 /// Most bytes of a record's body; the log allows no more.
-pub const MAX_RECORD_BYTES: usize = log::MAX_BODY_BYTES;
+pub const MAX_RECORD_BYTES: usize = wal::MAX_BODY_BYTES;
 /// Most bytes that a stored leaf takes.
 pub const MAX_STORED_BYTES: usize = MAX_ENTRY_BYTES + MAX_OPS_BYTES + 16;
 /// Bodies up to this length are delivered with their leaves.
@@ -165,8 +165,8 @@ impl Records {
     }
 
     /// The records, in batches of at most so many bytes.
-    pub fn batches(self, most_bytes: u64) -> Vec<Vec<log::Record>> {
-        let mut batches: Vec<Vec<log::Record>> = Vec::new();
+    pub fn batches(self, most_bytes: u64) -> Vec<Vec<wal::Record>> {
+        let mut batches: Vec<Vec<wal::Record>> = Vec::new();
         let mut room = 0;
         for (body, _) in self.bodies {
             let bytes = body.len() as u64 + 8;
@@ -175,7 +175,7 @@ impl Records {
                 room = most_bytes;
             }
             room = room.saturating_sub(bytes);
-            let record = log::Record {
+            let record = wal::Record {
                 kind: LEAVES,
                 body: body.into(),
                 payload: Vec::new(),

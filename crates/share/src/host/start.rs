@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
-use log::Lsn;
 use store::disk::damaged;
 use store::names;
 use trust::Reject;
 use trust::history::Frontier;
 use trust::key::SecretKey;
 use trust::shared::genesis::Policies;
+use wal::Lsn;
 
 use super::checkpoints::Board;
 use super::commit::Signals;

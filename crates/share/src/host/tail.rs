@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-use log::Lsn;
+use wal::Lsn;
 
 use super::record::StoredLeaf;
 use crate::roster::Product;

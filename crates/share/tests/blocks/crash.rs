@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    fn open(&self, entries: &mut dyn FnMut(log::Entry)) -> Result<Storage, Error> {
+    fn open(&self, entries: &mut dyn FnMut(wal::Entry)) -> Result<Storage, Error> {
         let repository = Repository::open_on(self.disk.clone())?;
         let device = self.machine.device("log");
         support::open_with(device, repository, &self.time, Options::default(), entries)

@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use log::Lsn;
 use share::blocks::window::{Most, Offer, Window};
 use share::blocks::{Device, Quota, Session};
 use trust::Handle;
+use wal::Lsn;
 
 use super::spec::{Call, Spec, WINDOW};
 

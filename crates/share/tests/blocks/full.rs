@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::Device as LogDevice;
 use share::blocks::{Error, Options, Progress, Storage};
 use sim::device::{Fault, Lie, Machine};
 use sim::disk::CrashDisk;
 use store::Repository;
 use trust::Record;
+use wal::Device as LogDevice;
 
 use crate::support::{
     self, DEVICE_BYTES, RING_BYTES, Time, answered, block, session, store, submit,

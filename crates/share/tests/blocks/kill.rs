@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::FileDevice;
 use share::blocks::{Options, Server, Storage};
 use store::Repository;
+use wal::FileDevice;
 
 use crate::support::{self, DEVICE_BYTES, block, hasher, key};
 

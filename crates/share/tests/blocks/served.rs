@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use log::{Device as LogDevice, Lsn};
 use share::blocks::{Error, Limit, Options, Progress, Quota, Server, Storage};
 use sim::device::{Held, Machine, SimDevice};
 use sim::disk::CrashDisk;
 use store::Repository;
 use trust::{Frame, Record, Reject};
+use wal::{Device as LogDevice, Lsn};
 
 use crate::support::{self, DEVICE_BYTES, Time, answered, block, entry, session, store, submit};
 

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use log::{Device as LogDevice, Key, VolumeId};
 use share::blocks::{Batch, Clock, Device, Error, Options, Receipt, Session, Storage};
 use sim::random::noise;
 use store::Repository;
 use trust::frame::Packer;
 use trust::{Hasher, Kind, Record};
+use wal::{Device as LogDevice, Key, VolumeId};
 
 pub const RING_BYTES: u64 = 4 << 20;
 pub const DEVICE_BYTES: u64 = (2 << 20) + RING_BYTES;
@@ -64,7 +64,7 @@ pub fn open_with(
     repository: Repository,
     time: &Time,
     options: Options,
-    entries: &mut dyn FnMut(log::Entry),
+    entries: &mut dyn FnMut(wal::Entry),
 ) -> Result<Storage, Error> {
     Storage::open(
         device,
@@ -85,7 +85,7 @@ pub fn submit(
     storage: &Storage,
     session: Session,
     blocks: Vec<Record>,
-    entries: Vec<log::Record>,
+    entries: Vec<wal::Record>,
 ) -> Answer {
     let answer = Answer::default();
     let place = answer.clone();
@@ -117,8 +117,8 @@ pub fn session(storage: &Storage, number: u8) -> Session {
 }
 
 /// A record of the orderer.
-pub fn entry(number: u8) -> log::Record {
-    log::Record {
+pub fn entry(number: u8) -> wal::Record {
+    wal::Record {
         kind: 9,
         body: bytes::Bytes::from(vec![number; 300]),
         payload: Vec::new(),

@@ -36,7 +36,7 @@ impl SimDevice {
 
     /// Puts the whole device back.
     pub fn put_back_all(&self, instant: u64) {
-        let bytes = log::Device::bytes(self);
+        let bytes = wal::Device::bytes(self);
         self.put_back(0..bytes, instant);
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
-use log::Device;
+use wal::Device;
 
 use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use log::{Key, OpenOptions};
 use protect::anchor::{AnchorError, FileAnchor};
 use serde_json::json;
+use wal::{Key, OpenOptions};
 
 use super::{devices, unlock};
 use crate::args::{Global, ProtectAnchorSet};
@@ -37,7 +37,7 @@ pub fn set(args: &ProtectAnchorSet, global: &Global, output: &mut Output) -> Out
         volume: Some(volume),
         ..OpenOptions::default()
     };
-    let opened = log::open(Arc::new(device), &Key::new(*key), None, options);
+    let opened = wal::open(Arc::new(device), &Key::new(*key), None, options);
     let mark = opened
         .map_err(|error| devices::of_log(error, &args.log))?
         .end();

@@ -11,11 +11,11 @@ use ::mount::Signals;
 use ::protect::anchor::{AnchorError, AnchorMode, Anchoring, FileAnchor};
 use ::protect::nbd::Address;
 use ::protect::{Attach, Block, BlockError, Pace, Protected, Recovered, ThisHost};
-use log::{ClaimOptions, Key, VolumeId};
 use serde_json::{Map, Value, json};
 use state::slots::VolumeKey;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedReceiver;
+use wal::{ClaimOptions, Key, VolumeId};
 use zeroize::Zeroizing;
 
 use super::attached::{Attached, Event, NO_ANCHOR, Names};

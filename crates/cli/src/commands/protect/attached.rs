@@ -7,9 +7,9 @@ use std::time::{Instant, SystemTime};
 
 use ::protect::anchor::{AnchorMode, Anchoring};
 use ::protect::{BLOCK_BYTES, Protected, Recovered};
-use log::VolumeId;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::UnboundedSender;
+use wal::VolumeId;
 
 use super::watching::Watcher;
 use crate::failure::Outcome;

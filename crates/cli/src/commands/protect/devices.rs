@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use ::mount::loop_device::{self, Attached};
 use ::mount::table;
-use log::{Device, FileDevice, VolumeId};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use state::slots::KeySlots;
+use wal::{Device, FileDevice, VolumeId};
 
 use crate::failure::{Failure, Kind, Outcome};
 
@@ -159,13 +159,13 @@ pub fn slots(path: &Path) -> Outcome<(VolumeId, KeySlots)> {
 
 /// The volume and the key slots of an open log.
 pub fn slots_on(device: &dyn Device, path: &Path) -> Outcome<(VolumeId, KeySlots)> {
-    let read = log::key_slots(device).map_err(|error| of_log(error, path));
+    let read = wal::key_slots(device).map_err(|error| of_log(error, path));
     let (volume, bytes) = read?;
     Ok((volume, KeySlots::decode(&bytes, volume.0)?))
 }
 
 /// The failure for an error of the log at `path`.
-pub fn of_log(error: log::LogError, path: &Path) -> Failure {
+pub fn of_log(error: wal::LogError, path: &Path) -> Failure {
     let mut failure = Failure::from(error);
     if !failure.error.contains(&*path.to_string_lossy()) {
         failure.error = format!("the log {}: {}", path.display(), failure.error);

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::protect::anchor::{AnchorError, FileAnchor};
 use ::protect::enrol::{self, Enrol, Found, Unfinished};
 use ::protect::{BLOCK_BYTES, Shape, ThisHost};
-use log::{Device, FileDevice, Key, Layout, Mark, OpenOptions, VolumeId};
 use rustix::fs::Access;
 use serde_json::{Map, Value, json};
 use state::slots::{Credential, KeySlots, RecoveryKey};
+use wal::{Device, FileDevice, Key, Layout, Mark, OpenOptions, VolumeId};
 
 use super::unlock::{self, NewKey};
 use super::{devices, key};
@@ -253,7 +253,7 @@ fn newest(log: Arc<dyn Device>, keys: &Keys, path: &Path) -> Outcome<Mark> {
         volume: Some(keys.volume),
         ..OpenOptions::default()
     };
-    let opened = log::open(log, &keys.key, None, options);
+    let opened = wal::open(log, &keys.key, None, options);
     Ok(opened.map_err(|error| devices::of_log(error, path))?.end())
 }
 
@@ -383,7 +383,7 @@ fn what_is_there(path: &Path, shape: Shape) -> Outcome<There> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(There::Nothing),
         opened => opened.map_err(failed)?,
     };
-    let (_, least) = enrol::plan(shape, log::MIN_RING_BYTES)?;
+    let (_, least) = enrol::plan(shape, wal::MIN_RING_BYTES)?;
     let device = devices::exclusive(path, "log")?;
     if device.bytes() >= least.device_bytes()
         && let Found::Unfinished(unfinished) = enrol::look(&device, shape)?
@@ -409,7 +409,7 @@ fn what_is_there(path: &Path, shape: Shape) -> Outcome<There> {
 fn refuse_used(path: &Path) -> Outcome<()> {
     let log = devices::exclusive(path, "log")?;
     let failed = |e: io::Error| Failure::io(format!("cannot look at {}", path.display()), &e);
-    match log::claim::is_answered(&log, &ThisHost).map_err(failed)? {
+    match wal::claim::is_answered(&log, &ThisHost).map_err(failed)? {
         false => Ok(()),
         true => {
             let error = format!("another host uses the log {}", path.display());

@@ -11,8 +11,8 @@ use ::mount::device::{DeviceOptions, Served};
 use ::mount::loop_device::{self, Attached, LoopError, LoopOptions};
 use ::protect::Block;
 use ::protect::nbd::{Address, Limits, ListenError, Server, Stopped};
-use log::VolumeId;
 use tokio::runtime::Handle;
+use wal::VolumeId;
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::units;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use log::Device;
 use serde_json::json;
 use state::slots::{KeySlots, RecoveryKey, SlotError};
+use wal::Device;
 
 use super::devices;
 use super::unlock::{self, Given, NewKey};
@@ -105,6 +105,6 @@ pub fn remove(args: &ProtectKeyRemove, global: &Global, output: &mut Output) -> 
 }
 
 fn store(device: &dyn Device, slots: &KeySlots, path: &Path) -> Outcome<()> {
-    let stored = log::set_key_slots(device, &slots.encode());
+    let stored = wal::set_key_slots(device, &slots.encode());
     stored.map_err(|error| devices::of_log(error, path))
 }

@@ -10,10 +10,10 @@ use ::serve::net::{Counters, Listen};
 use ::serve::shared::{Server, limits};
 use ::share::blocks::storage::MIN_RING_BYTES;
 use ::share::host::{Host, HostError, HostOptions};
-use log::LogError;
 use serde_json::json;
 use trust::key::SecretKey;
 use trust::statement::VolumeId;
+use wal::LogError;
 
 use crate::address::listen_address;
 use crate::args::{Global, Serve, ServeShared};

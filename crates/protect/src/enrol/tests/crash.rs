@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use log::{Device, Key, VolumeId};
 use sim::device::{Fault, Lie, Stop};
+use wal::{Device, Key, VolumeId};
 
 use super::super::progress::Record;
 use super::super::{EnrolError, Found, look, plan};
@@ -85,12 +85,12 @@ fn stopped_enrolment_tells_how_to_go_on_and_reads_nothing_twice() {
     assert_eq!((found.volume, found.slots.as_slice()), (VOLUME, SLOTS));
     assert_eq!(
         (found.done, found.ring_bytes),
-        (3 << 20, log::MIN_RING_BYTES)
+        (3 << 20, wal::MIN_RING_BYTES)
     );
     // No log yet.
     assert!(matches!(
-        log::key_slots(&*machine.device("L")),
-        Err(log::LogError::NotALog)
+        wal::key_slots(&*machine.device("L")),
+        Err(wal::LogError::NotALog)
     ));
     let data = Data::new(&machine);
     let enrolled = enrol(&machine, &data, |_| {}, &mut |_| {}).unwrap();
@@ -141,14 +141,14 @@ fn log_that_was_attached_after_a_crash_at_the_end_is_not_made_anew() {
     ));
     // The device is attached, and the log forgets its beginning.
     let log = machine.device("L");
-    let open = || log::open(log.clone(), &super::KEY, None, log::OpenOptions::default()).unwrap();
+    let open = || wal::open(log.clone(), &super::KEY, None, wal::OpenOptions::default()).unwrap();
     let recovery = open();
     let cookie = recovery.cookie(CLIENT).to_vec();
     let session = recovery.finish(&[]).unwrap();
     session.checkpoint(CLIENT, session.end(), &cookie).unwrap();
     drop(session);
     let oldest = open().oldest(CLIENT);
-    assert!(oldest > log::Lsn(0));
+    assert!(oldest > wal::Lsn(0));
     assert_eq!(run(&machine).unwrap().resumed_at, BYTES);
     assert_eq!(
         open().oldest(CLIENT),
@@ -161,7 +161,7 @@ fn log_that_was_attached_after_a_crash_at_the_end_is_not_made_anew() {
 
 #[test]
 fn record_that_was_changed_is_not_believed() {
-    let (_, layout) = plan(SHAPE, log::MIN_RING_BYTES).unwrap();
+    let (_, layout) = plan(SHAPE, wal::MIN_RING_BYTES).unwrap();
     let region = layout.area(CLIENT).end - super::super::progress::REGION_BYTES;
     for byte in [9, 30, 60, 70, 80, 4096, 73_700] {
         let machine = stopped();
@@ -186,7 +186,7 @@ fn record_that_was_changed_is_not_believed() {
 #[test]
 fn enrolment_that_is_begun_anew_forgets_the_old_one_first() {
     let machine = stopped();
-    let (_, layout) = plan(SHAPE, log::MIN_RING_BYTES).unwrap();
+    let (_, layout) = plan(SHAPE, wal::MIN_RING_BYTES).unwrap();
     let area = layout.area(CLIENT).start;
     let log = machine.device("L");
     // The map is zeros when the log's device fails; what lies behind it is as it was.
@@ -238,7 +238,7 @@ fn record_is_the_one_of_the_document() {
 #[test]
 fn record_is_read_as_it_was_written() {
     let machine = machine();
-    let (_, layout) = plan(SHAPE, log::MIN_RING_BYTES).unwrap();
+    let (_, layout) = plan(SHAPE, wal::MIN_RING_BYTES).unwrap();
     let place = super::super::progress::Place::new(&layout);
     let log = machine.device("L");
     let key = Key::new([1; 32]);
@@ -253,7 +253,7 @@ fn record_is_read_as_it_was_written() {
         done: 1,
         root: Root::from_bytes([3; 16]),
         changed: Some(-5),
-        slots: vec![8; log::MAX_SLOTS_BYTES],
+        slots: vec![8; wal::MAX_SLOTS_BYTES],
     };
     for _ in 0..3 {
         place.store(&*log, &key, &mut record).unwrap();

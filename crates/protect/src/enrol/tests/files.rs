@@ -4,8 +4,8 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use log::{Device, FileDevice, MIN_RING_BYTES};
 use sim::random::noise;
+use wal::{Device, FileDevice, MIN_RING_BYTES};
 
 use super::super::{Enrol, EnrolError, Progress, Source, plan};
 use super::enrolment;
@@ -85,5 +85,5 @@ fn file_that_is_written_meanwhile_is_not_enrolled() {
         }
     });
     assert!(matches!(error, Err(EnrolError::Changed)), "{error:?}");
-    assert!(log::key_slots(&*log).is_err(), "no log was made");
+    assert!(wal::key_slots(&*log).is_err(), "no log was made");
 }

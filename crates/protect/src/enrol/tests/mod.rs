@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use log::{Device, Key, MIN_RING_BYTES, VolumeId};
 use sim::device::{Machine, SimDevice};
 use sim::random::noise;
+use wal::{Device, Key, MIN_RING_BYTES, VolumeId};
 
 use super::{Enrol, EnrolError, Enrolled, Progress, Source};
 use crate::core::Limits;
@@ -196,7 +196,7 @@ fn enrolled_device_reads_as_before() {
     assert_eq!(enrolled, expected);
     assert_eq!(data.read_bytes(), BYTES, "each byte once");
     check(&machine);
-    let (volume, slots) = log::key_slots(&*machine.device("L")).unwrap();
+    let (volume, slots) = wal::key_slots(&*machine.device("L")).unwrap();
     assert_eq!((volume, slots.as_slice()), (VOLUME, SLOTS));
     let (_, layout) = super::plan(SHAPE, MIN_RING_BYTES).unwrap();
     let all = layout.device_bytes();

@@ -1,7 +1,7 @@
 //! What is refused, and what is told.
 
-use log::{Key, LogError, VolumeId};
 use sim::device::{Fault, Lie, Machine};
+use wal::{Key, LogError, VolumeId};
 
 use super::super::{EnrolError, Found, look, plan};
 use super::crash::stopped;
@@ -10,7 +10,7 @@ use crate::volume::Shape;
 
 #[test]
 fn log_device_that_is_too_small_is_told_how_much_is_needed() {
-    let (_, layout) = plan(SHAPE, log::MIN_RING_BYTES).unwrap();
+    let (_, layout) = plan(SHAPE, wal::MIN_RING_BYTES).unwrap();
     let needs = layout.device_bytes();
     for missing in [512, 1 << 20, needs] {
         let machine = machine();
@@ -86,7 +86,7 @@ fn enrolment_goes_on_only_with_its_key_and_its_ring() {
         matches!(error, EnrolError::WrongKey { volume: VOLUME }),
         "{error}"
     );
-    let ring = log::MIN_RING_BYTES;
+    let ring = wal::MIN_RING_BYTES;
     let larger = Machine::new(&[
         ("D", BYTES),
         ("L", machine.device("L").contents().len() as u64 * 2),
@@ -118,7 +118,7 @@ fn device_that_changed_between_two_runs_is_told() {
 #[test]
 fn map_that_changed_between_two_runs_is_told() {
     let machine = stopped();
-    let (_, layout) = plan(SHAPE, log::MIN_RING_BYTES).unwrap();
+    let (_, layout) = plan(SHAPE, wal::MIN_RING_BYTES).unwrap();
     let area = layout.area(crate::engine::CLIENT);
     // All slots of the map.
     let slots = area.end - area.start - super::super::progress::REGION_BYTES;
@@ -128,7 +128,7 @@ fn map_that_changed_between_two_runs_is_told() {
     let error = run(&machine).unwrap_err();
     assert!(matches!(error, EnrolError::Map(_)), "{error}");
     assert!(matches!(
-        log::key_slots(&*machine.device("L")),
+        wal::key_slots(&*machine.device("L")),
         Err(LogError::NotALog)
     ));
 }
@@ -176,7 +176,7 @@ fn lengths_that_cannot_be_protected_are_refused() {
             bytes,
             sector_bytes,
         };
-        let planned = plan(shape, log::MIN_RING_BYTES);
+        let planned = plan(shape, wal::MIN_RING_BYTES);
         assert!(
             matches!(planned, Err(EnrolError::Shape { .. })),
             "{bytes}: {planned:?}"
@@ -186,7 +186,7 @@ fn lengths_that_cannot_be_protected_are_refused() {
         bytes: 512,
         sector_bytes: 512,
     };
-    plan(shape, log::MIN_RING_BYTES).unwrap();
+    plan(shape, wal::MIN_RING_BYTES).unwrap();
     assert!(matches!(plan(shape, 4096), Err(EnrolError::Log(_))));
     let machine = machine();
     let data = Data::new(&machine);

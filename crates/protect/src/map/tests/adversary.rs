@@ -1,7 +1,7 @@
 //! A device that changes pages: the error names the page, other pages can be read, and nothing bad becomes good.
 
-use log::Key;
 use sim::device::{Fault, Lie};
+use wal::Key;
 
 use super::super::layout::{PageId, Slot};
 use super::super::{Map, MapError, Root, Value};
@@ -165,7 +165,7 @@ fn leaf_of_another_index_with_the_same_bytes_has_another_mac() {
     let (slot, offset) = place(&world, INTERIOR);
     assert_eq!(slot, Slot::First);
     let mut bytes = vec![0; 4096];
-    log::Device::read(world.disk(), offset, &mut bytes).unwrap();
+    wal::Device::read(world.disk(), offset, &mut bytes).unwrap();
     assert_ne!(bytes[..16], bytes[16..32], "entries of leaf 0 and leaf 1");
     assert_ne!(root.to_bytes()[..], bytes[..16]);
 }
@@ -200,14 +200,14 @@ fn area_that_was_put_back_is_found() {
 fn other_key_volume_or_root_reads_nothing() {
     let world = full();
     let open = |key: Key, volume, root| {
-        let area = 8192..log::Device::bytes(&*world.device);
+        let area = 8192..wal::Device::bytes(&*world.device);
         let device = world.device.clone();
         Map::open(device, area, &key, volume, BLOCKS, root, CACHE).unwrap()
     };
     let root = world.durable();
     open(key(), VOLUME, root).get(0).unwrap();
     assert!(open(Key::new([8; 32]), VOLUME, root).get(0).is_err());
-    assert!(open(key(), log::VolumeId([1; 16]), root).get(0).is_err());
+    assert!(open(key(), wal::VolumeId([1; 16]), root).get(0).is_err());
     let mut bytes = root.to_bytes();
     bytes[15] ^= 1;
     assert!(open(key(), VOLUME, Root::from_bytes(bytes)).get(0).is_err());

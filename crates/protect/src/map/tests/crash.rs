@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 
-use log::Device;
 use sim::device::{Fault, Lie, Stop};
 use sim::random::Random;
+use wal::Device;
 
 use super::super::{MapError, Root, Value};
 use super::{BLOCKS, CACHE, World, digest};

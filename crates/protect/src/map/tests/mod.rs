@@ -13,8 +13,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use log::{Device, Digest, Key, VolumeId};
 use sim::device::{Machine, SimDevice};
+use wal::{Device, Digest, Key, VolumeId};
 
 use super::layout::{Layout, PageId, Slot};
 use super::page::{Entry, Page};

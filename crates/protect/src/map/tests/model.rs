@@ -193,10 +193,10 @@ fn digest_that_means_another_value_is_refused() {
     let map = world.open();
     let mut bytes = [0; 16];
     bytes[15] = 2;
-    let low = Value::Digest(log::Digest(bytes));
+    let low = Value::Digest(wal::Digest(bytes));
     assert!(matches!(map.set(0, low), Err(MapError::Digest)));
     bytes[7] = 1;
-    let lowest = Value::Digest(log::Digest(bytes));
+    let lowest = Value::Digest(wal::Digest(bytes));
     map.set(0, lowest).unwrap();
     assert_eq!(map.get(0).unwrap(), lowest);
 }

@@ -1,6 +1,6 @@
 //! The vectors of `docs/formats/protect.md`.
 
-use log::{Key, VolumeId};
+use wal::{Key, VolumeId};
 
 use super::super::layout::{Layout, PageId, Slot};
 use super::super::page::{Entry, Mac, Page};

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use log::{Client, Device, Geometry, Key, VolumeId};
 use protect::map::{Map, Root};
 use protect::{Attach, AttachError, Cookie, Limits, Pace, Protected, Recovered, Shape, Watch};
 use sim::device::Machine;
+use wal::{Client, Device, Geometry, Key, VolumeId};
 
 pub const VOLUME: VolumeId = VolumeId([7; 16]);
 
@@ -53,14 +53,14 @@ pub fn machine(data_bytes: u64, ring_bytes: u64) -> Machine {
     let log_bytes = (1 << 20) + area + ring_bytes + (1 << 20);
     let machine = Machine::new(&[("D", data_bytes), ("L", log_bytes / 4096 * 4096)]);
     let device = machine.device("L");
-    log::prepare(&*device, &geometry, &mut |_| {}).unwrap();
+    wal::prepare(&*device, &geometry, &mut |_| {}).unwrap();
     let shape = Shape {
         bytes: data_bytes,
         sector_bytes: 512,
     };
     let root = Root::ZERO;
     let cookie = Cookie { shape, root }.encode();
-    log::format(
+    wal::format(
         &*device,
         &key(),
         VOLUME,

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use log::Device;
 use protect::{Block, BlockError, Protected};
 use sim::time::wait_until;
+use wal::Device;
 
 use super::attached::{attach, machine};
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use log::Device;
 use protect::{Block, Protected};
 use sim::device::{Machine, Stop};
 use sim::random::{Random, noise};
+use wal::Device;
 
 use super::attached::{attach, machine};
 
@@ -61,7 +61,7 @@ fn content(device: &Protected) -> Vec<u8> {
 }
 
 fn raw(machine: &Machine) -> Vec<u8> {
-    let mut content = log::Buffer::zeroed(BYTES as usize);
+    let mut content = wal::Buffer::zeroed(BYTES as usize);
     machine.device("D").read(0, &mut content).unwrap();
     content.to_vec()
 }

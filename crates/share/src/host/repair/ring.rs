@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::Device as LogDevice;
 use store::Repository;
 use store::disk::io_error;
 use store::mend::kept_name;
 use trust::history::leaf_hash;
+use wal::Device as LogDevice;
 
 use super::super::directory::{RING, log_id, open_ring, ring_key};
 use super::super::leaves::Leaves;

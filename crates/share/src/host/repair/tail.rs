@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use log::Lsn;
 use trust::shared::genesis::Epoch;
+use wal::Lsn;
 
 use super::super::HostError;
 use super::super::moving::Released;

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use log::Device as _;
 use sim::device::Machine;
 use sim::disk::CrashDisk;
 use store::disk::{Disk, read_whole, replace_file};
 use trust::frame::Packer;
 use trust::history::{Frontier, leaf_hash};
 use trust::{Kind, Record};
+use wal::Device as _;
 
 use super::super::HostError;
 use super::super::directory::{log_id, ring_key};
@@ -397,7 +397,7 @@ fn temporary_log_that_may_have_lost_entries_is_not_mended() {
     let ring = world.machine.device("log");
     let mut frames = Vec::new();
     for offset in (1 << 20..(1 << 20) + RING_BYTES).step_by(4096) {
-        let mut page = log::Buffer::zeroed(4096);
+        let mut page = wal::Buffer::zeroed(4096);
         ring.read(offset, &mut page).unwrap();
         if page.starts_with(b"bullafrm") {
             let lsn = u64::from_le_bytes(page[36..44].try_into().unwrap());

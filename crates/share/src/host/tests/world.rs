@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use log::Device as _;
 use sim::device::Machine;
 use sim::disk::CrashDisk;
 use store::Repository;
@@ -14,6 +13,7 @@ use trust::statement::Signed;
 use trust::statement::policy::Genesis;
 use trust::statement::roles::{Roles, Threshold};
 use trust::volume_id::VolumeId;
+use wal::Device as _;
 
 use super::super::directory::{self, Place};
 use super::super::parts::Parts;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use log::{AppendError, Device, LogError, Lsn, OpenOptions, Recovery};
 use sim::device::{Fault, Lie, Machine};
+use wal::{AppendError, Device, LogError, Lsn, OpenOptions, Recovery};
 
 use crate::volume::{
     Hooked, ONE, PAGE, TWO, device, device_bytes, geometry, key, machine, open, open_at, put,
@@ -27,7 +27,7 @@ fn cut(machine: &Machine) -> Result<Recovery, LogError> {
         cut_at_error: true,
         ..OpenOptions::default()
     };
-    log::open(device(machine), &key(), None, options)
+    wal::open(device(machine), &key(), None, options)
 }
 
 fn ring() -> u64 {
@@ -129,7 +129,7 @@ fn page_that_changes_on_the_way_is_read_again() {
             ring: ring(),
             read: Mutex::default(),
         });
-        let recovery = log::open(once, &key(), None, OpenOptions::default()).unwrap();
+        let recovery = wal::open(once, &key(), None, OpenOptions::default()).unwrap();
         assert_eq!(recovery.wrong_pages(), []);
         assert_eq!(seeds(&recovery, ONE), [1, 2, 3, 4, 5, 6]);
     }
@@ -232,7 +232,7 @@ fn failed_sync_at_opening_opens_nothing() {
     assert_eq!(seeds(&open_at(&machine).unwrap(), ONE), [1, 2]);
 }
 
-type Use = fn(&log::Log, Lsn) -> Result<(), LogError>;
+type Use = fn(&wal::Log, Lsn) -> Result<(), LogError>;
 
 #[test]
 fn later_opening_elsewhere_stops_the_earlier_one() {
@@ -313,19 +313,19 @@ fn session_that_cannot_be_read_now_is_not_lost() {
 #[test]
 fn crash_while_key_slots_are_replaced_leaves_old_or_new_ones() {
     let machine = machine(16);
-    let read = |machine: &Machine| log::key_slots(&*device(machine)).unwrap();
+    let read = |machine: &Machine| wal::key_slots(&*device(machine)).unwrap();
     assert_eq!(read(&machine), (crate::volume::VOLUME, b"slots".to_vec()));
-    log::set_key_slots(&*device(&machine), b"older").unwrap();
+    wal::set_key_slots(&*device(&machine), b"older").unwrap();
     device(&machine).flip(((512 << 10) + 70) * 8); // one copy is rotten, the other one must do
     machine.record();
-    log::set_key_slots(&*device(&machine), b"newer").unwrap();
+    wal::set_key_slots(&*device(&machine), b"newer").unwrap();
     let mut found = std::collections::BTreeSet::new();
     for copy in machine.recorded() {
         for stop in [sim::device::Stop::Power, sim::device::Stop::Kill] {
             for outcome in copy.outcomes(stop, 4, 40, 1) {
                 let restarted = copy.restart(stop, 4, &outcome);
                 found.insert(read(&restarted).1);
-                log::set_key_slots(&*device(&restarted), b"last").unwrap();
+                wal::set_key_slots(&*device(&restarted), b"last").unwrap();
                 for half in [256u64 << 10, 512 << 10] {
                     let rotten = restarted.fork();
                     device(&rotten).flip((half + 70) * 8);
@@ -345,17 +345,17 @@ fn damaged_missing_and_overlong_key_slots_are_named() {
         log.flip((half + 70) * 8);
     }
     assert!(matches!(
-        log::key_slots(&*log),
+        wal::key_slots(&*log),
         Err(LogError::Superblock { .. })
     ));
-    assert!(log::set_key_slots(&*log, b"new").is_err());
+    assert!(wal::set_key_slots(&*log, b"new").is_err());
     let empty = Machine::new(&[("L", device_bytes(&geometry(16)))]);
-    let error = log::key_slots(&*device(&empty)).unwrap_err();
+    let error = wal::key_slots(&*device(&empty)).unwrap_err();
     assert!(matches!(error, LogError::NotALog), "{error}");
     let whole = crate::volume::machine(16);
-    let error = log::set_key_slots(&*device(&whole), &[0; (64 << 10) + 1]).unwrap_err();
+    let error = wal::set_key_slots(&*device(&whole), &[0; (64 << 10) + 1]).unwrap_err();
     assert!(matches!(error, LogError::Invalid { .. }), "{error}");
     device(&whole).inject(Fault::always(Lie::ReadFails).at(0..1 << 20));
-    let error = log::key_slots(&*device(&whole)).unwrap_err();
+    let error = wal::key_slots(&*device(&whole)).unwrap_err();
     assert!(matches!(error, LogError::Io { .. }), "{error}");
 }

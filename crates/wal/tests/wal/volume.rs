@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use log::{
+use sim::device::{Machine, SimDevice};
+use wal::{
     Client, Device, DigestKey, FileDevice, Geometry, Key, Layout, Log, LogError, Lsn, Mark,
     OpenOptions, PAGE_BYTES, Piece, Record, Recovery, VolumeId,
 };
-use sim::device::{Machine, SimDevice};
 
 pub const ONE: Client = Client(1);
 pub const TWO: Client = Client(2);
@@ -39,9 +39,9 @@ pub fn ring_start(geometry: &Geometry) -> u64 {
 
 /// Formats a device for [`VOLUME`].
 pub fn format(device: &dyn Device, geometry: &Geometry) {
-    log::prepare(device, geometry, &mut |_| {}).unwrap();
+    wal::prepare(device, geometry, &mut |_| {}).unwrap();
     let cookies = [(ONE, b"first cookie".to_vec())];
-    log::format(device, &key(), VOLUME, geometry, &cookies, b"slots").unwrap();
+    wal::format(device, &key(), VOLUME, geometry, &cookies, b"slots").unwrap();
 }
 
 /// A formatted log in a new file.
@@ -118,16 +118,16 @@ pub fn device(machine: &Machine) -> Arc<SimDevice> {
 }
 
 pub fn open(device: &Arc<dyn Device>) -> Result<Recovery, LogError> {
-    log::open(Arc::clone(device), &key(), None, OpenOptions::default())
+    wal::open(Arc::clone(device), &key(), None, OpenOptions::default())
 }
 
 pub fn open_at(machine: &Machine) -> Result<Recovery, LogError> {
-    log::open(device(machine), &key(), None, OpenOptions::default())
+    wal::open(device(machine), &key(), None, OpenOptions::default())
 }
 
 pub fn open_anchored(machine: &Machine, anchor: Mark) -> Result<Recovery, LogError> {
     let options = OpenOptions::default();
-    log::open(device(machine), &key(), Some(anchor), options)
+    wal::open(device(machine), &key(), Some(anchor), options)
 }
 
 /// The error of an open that must fail.
@@ -171,7 +171,7 @@ pub fn record(seed: u64, pages: usize) -> Record {
 
 /// The seeds of all records of a client in order, after every page was compared with [`record`]'s.
 pub fn seeds(recovery: &Recovery, client: Client) -> Vec<u64> {
-    let seed = |entry: Result<log::Entry, LogError>| {
+    let seed = |entry: Result<wal::Entry, LogError>| {
         let entry = entry.unwrap();
         let body = String::from_utf8(entry.body.to_vec()).unwrap();
         let seed = body.strip_prefix("record ").unwrap().parse().unwrap();

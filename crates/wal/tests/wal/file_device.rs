@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use log::{Buffer, Device, FileDevice, conformance};
 use sim::device::Machine;
 use sim::guarded::GuardedDir;
 use sim::time::wait_until;
+use wal::{Buffer, Device, FileDevice, conformance};
 
 fn new_file(directory: &Path, bytes: u64) -> PathBuf {
     let path = directory.join("device");

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use log::{LogError, Lsn, Mark, Witness};
 use sim::device::{Fault, Lie, Machine, Stop};
+use wal::{LogError, Lsn, Mark, Witness};
 
 use crate::volume::{
     ONE, PAGE, TWO, VOLUME, device, device_bytes, geometry, key, machine, open_anchored, open_at,
@@ -183,18 +183,18 @@ fn frame_of_another_volume_is_refused() {
     let six = Six::new();
     let geometry = geometry(RING_PAGES);
     let other = Machine::new(&[("L", device_bytes(&geometry))]);
-    let volume = log::VolumeId([8; 16]);
+    let volume = wal::VolumeId([8; 16]);
     let formatted = device(&other);
-    log::prepare(&*formatted, &geometry, &mut |_| {}).unwrap();
-    log::format(&*formatted, &key(), volume, &geometry, &[], b"").unwrap();
+    wal::prepare(&*formatted, &geometry, &mut |_| {}).unwrap();
+    wal::format(&*formatted, &key(), volume, &geometry, &[], b"").unwrap();
     let log = open_at(&other).unwrap().finish(&[]).unwrap();
     for seed in 1..=6 {
         put(&log, ONE, record(seed, 2));
     }
     let place = six.frame(2);
     let bytes = &formatted.contents()[place.start as usize..place.end as usize];
-    assert!(log::inspect::frame(bytes, &key(), volume).is_some());
-    assert!(log::inspect::frame(bytes, &key(), VOLUME).is_none());
+    assert!(wal::inspect::frame(bytes, &key(), volume).is_some());
+    assert!(wal::inspect::frame(bytes, &key(), VOLUME).is_none());
     device(&six.machine).plant(place.start, bytes);
     assert!(is_destroyed_at(&six.error(), six.starts[2]));
 }
@@ -292,9 +292,9 @@ fn destroyed_frame_is_noticed_by_frames_of_later_openings() {
 }
 
 /// Bodies of the records that are left.
-fn left(salvage: &log::Salvage) -> Vec<String> {
+fn left(salvage: &wal::Salvage) -> Vec<String> {
     let entries = salvage.entries(ONE);
-    let text = |entry: &log::Entry| String::from_utf8(entry.body.to_vec()).unwrap();
+    let text = |entry: &wal::Entry| String::from_utf8(entry.body.to_vec()).unwrap();
     entries.map(text).collect()
 }
 
@@ -303,7 +303,7 @@ fn frames_around_a_destroyed_one_are_left() {
     let six = Six::new();
     for number in 0..5 {
         device(&six.machine).flip(six.frame(number).start * 8 + 99);
-        let salvage = log::salvage(six.machine.device("L"), &key()).unwrap();
+        let salvage = wal::salvage(six.machine.device("L"), &key()).unwrap();
         let others = (0..6).filter(|other| *other != number);
         let expected: Vec<String> = others
             .map(|other| format!("record {}", other + 1))
@@ -316,7 +316,7 @@ fn frames_around_a_destroyed_one_are_left() {
     }
     // Whether the last one was ever durable, nothing says.
     device(&six.machine).erase(six.frame(5));
-    let salvage = log::salvage(six.machine.device("L"), &key()).unwrap();
+    let salvage = wal::salvage(six.machine.device("L"), &key()).unwrap();
     assert_eq!((left(&salvage).len(), salvage.holes().len()), (5, 0));
 }
 
@@ -328,7 +328,7 @@ fn log_that_ends_before_the_superblocks_mark_lacks_its_end() {
     let end = device_bytes(&geometry(RING_PAGES));
     device(&six.machine).erase(six.frame(5).start..end);
     assert!(six.frame(5).start > ring);
-    let salvage = log::salvage(six.machine.device("L"), &key()).unwrap();
+    let salvage = wal::salvage(six.machine.device("L"), &key()).unwrap();
     assert!(salvage.lacks_its_end());
 }
 
@@ -348,7 +348,7 @@ fn destroyed_frame_is_noticed_across_a_window_of_undurable_frames() {
     let error = refused(open_at(&machine));
     assert!(is_destroyed_at(&error, first.start), "{error}");
     // They lead to the one that proves something, so they are left.
-    let salvage = log::salvage(machine.device("L"), &key()).unwrap();
+    let salvage = wal::salvage(machine.device("L"), &key()).unwrap();
     let holes = salvage.holes();
     assert!(left(&salvage).len() > 3 && holes.len() == 1);
     assert!(holes[0].end.0 - first.start.0 <= 17 * PAGE, "{holes:?}");
@@ -466,7 +466,7 @@ fn authentic_frames_in_payload_prove_nothing() {
     let six = Six::new();
     let frame = six.frame(5);
     let page = device(&six.machine).contents()[frame.start as usize..][..PAGE as usize].to_vec();
-    assert!(log::inspect::frame(&page, &key(), VOLUME).is_some());
+    assert!(wal::inspect::frame(&page, &key(), VOLUME).is_some());
     device(&six.machine).put_back_all(six.instants[0]);
     let log = open_at(&six.machine).unwrap().finish(&[]).unwrap();
     let mut copied = record(7, 1);

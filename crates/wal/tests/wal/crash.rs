@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use log::{Lsn, Recovery};
 use sim::device::{Machine, Stop};
+use wal::{Lsn, Recovery};
 
 use crate::volume::{ONE, PAGE, TWO, device, machine, noise, open_at, record, seeds};
 
@@ -55,7 +55,7 @@ fn work(machine: &Machine, rounds: u64) -> History {
             let (seed, start) = starts[starts.len() - 1];
             let begun = machine.operations();
             log.checkpoint(TWO, log.end(), b"").unwrap();
-            let page = log::Buffer::copy(&noise(seed));
+            let page = wal::Buffer::copy(&noise(seed));
             let slot = history.oldest.len() as u64 % 2;
             let place = log.area(ONE).start + slot * PAGE;
             log.device().write(place, &page).unwrap();
@@ -78,7 +78,7 @@ fn check(recovery: &Recovery, history: &History, at: u64) -> Vec<u64> {
             let (numbers, _) = recovery.cookie(ONE).as_chunks::<8>();
             let [seed, slot] = [0, 1].map(|n| u64::from_le_bytes(numbers[n]));
             assert_eq!(seed, *first);
-            let mut page = log::Buffer::zeroed(PAGE as usize);
+            let mut page = wal::Buffer::zeroed(PAGE as usize);
             let at = recovery.area(ONE).start + slot * PAGE;
             recovery.device().read(at, &mut page).unwrap();
             assert!(

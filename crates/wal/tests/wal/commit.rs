@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use log::{AppendError, Log, LogError};
+use wal::{AppendError, Log, LogError};
 
 use crate::volume::{Hooked, ONE, TWO, device, machine, open, open_at, put, record, seeds};
 
@@ -37,7 +37,7 @@ fn slow(machine: &sim::device::Machine) -> (Arc<Slow>, Arc<Log>) {
 }
 
 /// Appends when there is room in the window.
-fn append(log: &Log, seed: u64) -> log::Lsn {
+fn append(log: &Log, seed: u64) -> wal::Lsn {
     loop {
         match log.append(&[(ONE, record(seed, 1))]) {
             Ok(appended) => return appended.end,
@@ -216,7 +216,7 @@ fn pressure_is_waited_for_by_threads_and_futures() {
     }
     for pressure in waits.map(|wait| wait.join().unwrap()) {
         assert!(pressure.used > limit);
-        assert_eq!((pressure.client, pressure.oldest), (ONE, log::Lsn(0)));
+        assert_eq!((pressure.client, pressure.oldest), (ONE, wal::Lsn(0)));
     }
     assert!(future.join().unwrap().used > limit);
     assert!(begun.elapsed() < Duration::from_secs(30));

@@ -9,8 +9,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use log::{Key, LogError, inspect};
 use sim::device::Machine;
+use wal::{Key, LogError, inspect};
 
 use crate::volume::{
     ONE, PAGE, TWO, VOLUME, device, digests, geometry, key, machine, noise, open_at, put, record,
@@ -134,12 +134,12 @@ fn superblock_verdict(page: &[u8]) -> &'static str {
 /// Gaps, in pages from the tail on.
 fn gaps(tail: u64, pages: &[(u64, u64)]) -> Vec<inspect::Gap> {
     let gap = |(at, to): &(u64, u64)| inspect::Gap {
-        at: log::Mark {
+        at: wal::Mark {
             epoch: 1,
-            lsn: log::Lsn(tail + at * PAGE),
+            lsn: wal::Lsn(tail + at * PAGE),
             tag: [3; 32],
         },
-        to: log::Lsn(tail + to * PAGE),
+        to: wal::Lsn(tail + to * PAGE),
     };
     pages.iter().map(gap).collect()
 }
@@ -212,7 +212,7 @@ fn superblocks(used: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
                 let state = s.clients[0].clone();
                 s.clients = (0..7)
                     .map(|n| inspect::ClientState {
-                        client: log::Client(n),
+                        client: wal::Client(n),
                         ..state.clone()
                     })
                     .collect();
@@ -243,7 +243,7 @@ fn slots(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
 fn read_slots(copy: &[u8]) -> Result<Vec<u8>, LogError> {
     let machine = Machine::new(&[("L", 1 << 20)]);
     device(&machine).plant(256 << 10, copy);
-    log::key_slots(&*device(&machine)).map(|(_, slots)| slots)
+    wal::key_slots(&*device(&machine)).map(|(_, slots)| slots)
 }
 
 /// Frames as they were written, and changed ones with a right tag.

@@ -1,6 +1,6 @@
 //! The claim of a host that uses the log, and the fence before its devices.
 
-use log::claim::LEASE;
+use wal::claim::LEASE;
 
 use super::*;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use log::{Copied, CopyDefect, Device, Log, LogError};
 use sim::device::{Fault, Lie, Machine};
+use wal::{Copied, CopyDefect, Device, Log, LogError};
 
 use crate::volume::{Hooked, ONE, PAGE, device, machine, open, open_at, put, record, seeds};
 
@@ -57,7 +57,7 @@ fn log_with_one_wrong_copy_is_opened_and_used() {
     for offset in KEY_SLOTS {
         let (machine, log) = opened();
         damage(&machine, offset);
-        assert_eq!(log::key_slots(&*device(&machine)).unwrap().1, b"slots");
+        assert_eq!(wal::key_slots(&*device(&machine)).unwrap().1, b"slots");
         assert_eq!(check(&log), told(Copied::KeySlots, &[offset], true));
     }
 }
@@ -179,7 +179,7 @@ fn copy_of_an_older_generation_is_made_good_without_a_word() {
     let (machine, log) = opened();
     drop(log);
     let old = device(&machine).contents();
-    log::set_key_slots(&*device(&machine), b"newer").unwrap();
+    wal::set_key_slots(&*device(&machine), b"newer").unwrap();
     device(&machine)
         .write(KEY_SLOTS[0], &old[256 << 10..384 << 10])
         .unwrap();
@@ -188,7 +188,7 @@ fn copy_of_an_older_generation_is_made_good_without_a_word() {
     let contents = device(&machine).contents();
     let [first, second] = KEY_SLOTS.map(|at| &contents[at as usize..][..128 << 10]);
     assert!(first == second);
-    assert_eq!(log::key_slots(&*device(&machine)).unwrap().1, b"newer");
+    assert_eq!(wal::key_slots(&*device(&machine)).unwrap().1, b"newer");
 }
 
 #[test]
@@ -199,6 +199,6 @@ fn key_slots_of_which_both_copies_are_wrong_are_told() {
         .for_each(|offset| damage(&machine, *offset));
     assert_eq!(check(&log), told(Copied::KeySlots, &KEY_SLOTS, false));
     assert_eq!(open_at(&machine).unwrap().cookie(ONE), b"first cookie");
-    let refused = log::key_slots(&*device(&machine)).unwrap_err();
+    let refused = wal::key_slots(&*device(&machine)).unwrap_err();
     assert!(matches!(refused, LogError::Superblock { .. }), "{refused}");
 }

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use log::{Device, Log, Lsn, Mark, Patrol, RingDefect};
 use sim::device::{Fault, Lie, Machine};
+use wal::{Device, Log, Lsn, Mark, Patrol, RingDefect};
 
 use crate::volume::{
     Hooked, ONE, PAGE, TWO, device, geometry, machine, open, open_at, put, record, ring_start,

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use log::claim::{WATCH, claim, is_answered};
-use log::{ClaimOptions, Device, Fenced, Host, Lease, Life, LogError, Process};
 use sim::device::Machine;
+use wal::claim::{WATCH, claim, is_answered};
+use wal::{ClaimOptions, Device, Fenced, Host, Lease, Life, LogError, Process};
 
 use crate::volume::{Hooked, ONE, PAGE, device, key, machine, open, open_at, put, record, seeds};
 

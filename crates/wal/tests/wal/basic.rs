@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use log::{AppendError, LogError, Lsn, OpenOptions, Record};
 use proptest::prelude::*;
+use wal::{AppendError, LogError, Lsn, OpenOptions, Record};
 
 use crate::volume::{
     ONE, PAGE, TWO, VOLUME, device, file, geometry, key, machine, open, open_at, put, record, seeds,
@@ -139,7 +139,7 @@ fn limits_of_records_and_calls_are_refused_by_name() {
     let refusals = [
         log.append(&[(ONE, with_body((64 << 10) + 1))]),
         log.append(&[(ONE, record(1, 257))]),
-        log.append(&[(log::Client(9), record(1, 0))]),
+        log.append(&[(wal::Client(9), record(1, 0))]),
         log.append(&[(ONE, record(1, 8))]),
         log.append(&vec![(ONE, with_body(64 << 10)); 17]),
     ];
@@ -158,7 +158,7 @@ fn limits_of_records_and_calls_are_refused_by_name() {
     };
     invalid(log.checkpoint(ONE, Lsn(log.end().0 + PAGE), b""));
     invalid(log.checkpoint(ONE, start, &[0; 513]));
-    invalid(log.checkpoint(log::Client(9), start, b""));
+    invalid(log.checkpoint(wal::Client(9), start, b""));
     log.checkpoint(ONE, start, b"").unwrap();
     invalid(log.checkpoint(ONE, Lsn(0), b""));
     let beyond = Lsn(log.end().0 + PAGE);
@@ -183,18 +183,18 @@ fn limits_of_records_and_calls_are_refused_by_name() {
 #[test]
 fn other_key_volume_device_and_length_are_named() {
     let machine = machine(16);
-    let open = |key: &log::Key, volume| {
+    let open = |key: &wal::Key, volume| {
         let options = OpenOptions {
             volume,
             ..OpenOptions::default()
         };
-        log::open(device(&machine), key, None, options).err()
+        wal::open(device(&machine), key, None, options).err()
     };
-    let other = log::VolumeId([8; 16]);
+    let other = wal::VolumeId([8; 16]);
     assert!(open(&key(), Some(VOLUME)).is_none());
     let error = open(&key(), Some(other)).unwrap();
     assert!(matches!(error, LogError::OtherVolume { found, .. } if found == VOLUME));
-    let error = open(&log::Key::new([1; 32]), None).unwrap();
+    let error = open(&wal::Key::new([1; 32]), None).unwrap();
     assert!(matches!(error, LogError::WrongKey { volume } if volume == VOLUME));
 
     let contents = device(&machine).contents();
@@ -212,16 +212,16 @@ fn other_key_volume_device_and_length_are_named() {
 #[test]
 fn geometry_out_of_bounds_is_refused() {
     let large = sim::device::Machine::new(&[("L", 4 << 20)]);
-    let refused = |geometry: log::Geometry, name: &str| {
-        let error = log::prepare(&*device(&large), &geometry, &mut |_| {}).unwrap_err();
+    let refused = |geometry: wal::Geometry, name: &str| {
+        let error = wal::prepare(&*device(&large), &geometry, &mut |_| {}).unwrap_err();
         assert!(format!("{error:?}").starts_with(name), "{error:?}");
     };
-    let with = |ring_bytes, areas: Vec<(log::Client, u64)>| log::Geometry { ring_bytes, areas };
+    let with = |ring_bytes, areas: Vec<(wal::Client, u64)>| wal::Geometry { ring_bytes, areas };
     refused(with((64 << 10) - 1, vec![(ONE, 0)]), "Invalid");
     refused(with(u64::MAX, vec![(ONE, 0)]), "Invalid");
     refused(with(1 << 20, vec![]), "Invalid");
     refused(
-        with(1 << 20, (0..7).map(|n| (log::Client(n), 0)).collect()),
+        with(1 << 20, (0..7).map(|n| (wal::Client(n), 0)).collect()),
         "Invalid",
     );
     refused(with(1 << 20, vec![(ONE, 0), (ONE, 0)]), "Invalid");
@@ -230,7 +230,7 @@ fn geometry_out_of_bounds_is_refused() {
     refused(with(4 << 20, vec![(ONE, 0)]), "Truncated");
     large.add("coarse", 4 << 20, 8192);
     let coarse = large.device("coarse");
-    let error = log::prepare(&*coarse, &geometry(16), &mut |_| {}).unwrap_err();
+    let error = wal::prepare(&*coarse, &geometry(16), &mut |_| {}).unwrap_err();
     assert!(matches!(error, LogError::Invalid { .. }), "{error:?}");
 }
 
@@ -265,7 +265,7 @@ proptest! {
             match step {
                 Step::Append(client, pages) => {
                     number += 1;
-                    let records = [(log::Client(client), record(number, pages))];
+                    let records = [(wal::Client(client), record(number, pages))];
                     match log.append(&records) {
                         Ok(at) => lists[usize::from(client) - 1].push_back((number, at.start)),
                         Err(AppendError::Unsynced { .. }) => {
@@ -283,7 +283,7 @@ proptest! {
                     let list = &mut lists[usize::from(client) - 1];
                     list.drain(..list.len().saturating_sub(kept));
                     let oldest = list.front().map_or(log.end(), |(_, start)| *start);
-                    log.checkpoint(log::Client(client), oldest, &number.to_le_bytes()).unwrap();
+                    log.checkpoint(wal::Client(client), oldest, &number.to_le_bytes()).unwrap();
                 }
                 Step::Reopen => {
                     log.flush(log.end()).wait().unwrap();
@@ -325,7 +325,7 @@ fn sessions_without_a_frame_cost_no_space() {
     assert_eq!(log.tail(), first.lsn);
     drop(log);
     let options = OpenOptions::default();
-    let recovery = log::open(device(&machine), &key(), Some(first), options).unwrap();
+    let recovery = wal::open(device(&machine), &key(), Some(first), options).unwrap();
     assert_eq!(recovery.epoch(), 101);
     let log = recovery.finish(&[]).unwrap();
     put(&log, ONE, record(2, 1));
