@@ -253,12 +253,12 @@ pub fn repository_files(ending: &str) -> (Vec<Vec<u8>>, Vec<u8>) {
 /// Bodies of entries of a shared volume: one op of each kind.
 pub fn shared_bodies() -> Vec<Vec<u8>> {
     use trust::inode::{Content, FileContent, Inode, Mtime};
-    use trust::shared::calls::{self, Calls, Directory, Spot};
-    use trust::shared::decision::{Decision, Label, Role};
-    use trust::shared::effect::Volume;
-    use trust::shared::itable::Fold;
-    use trust::shared::ops::{Body, Op};
-    use trust::shared::principal::{Device, FileId, INumber, Name, Principal};
+    use trust_shared::calls::{self, Calls, Directory, Spot};
+    use trust_shared::decision::{Decision, Label, Role};
+    use trust_shared::effect::Volume;
+    use trust_shared::itable::Fold;
+    use trust_shared::ops::{Body, Op};
+    use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
     let (volume, user) = (
         Principal::from_bytes([1; 32]),
         Principal::from_bytes([10; 32]),

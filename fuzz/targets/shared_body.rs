@@ -8,14 +8,14 @@ use bulla_fuzz::{hasher, key, plant, shared_bodies};
 use libfuzzer_sys::fuzz_target;
 use trust::Reject;
 use trust::reach::{Found, Wanted};
-use trust::shared::decision::Label;
-use trust::shared::effect::replay::Sources;
-use trust::shared::effect::{Blocks, Bodies, Replay, State, Stop, Volume};
-use trust::shared::members::{FirstMembers, Members};
-use trust::shared::ops::{Body, MAX_GUARDS, MAX_OP_GUARDS};
-use trust::shared::outcome::Written;
-use trust::shared::outline::{MAX_OP_CHANGES, MAX_OPS, Outline};
-use trust::shared::principal::{Device, FileId, INumber, Principal};
+use trust_shared::decision::Label;
+use trust_shared::effect::replay::Sources;
+use trust_shared::effect::{Blocks, Bodies, Replay, State, Stop, Volume};
+use trust_shared::members::{FirstMembers, Members};
+use trust_shared::ops::{Body, MAX_GUARDS, MAX_OP_GUARDS};
+use trust_shared::outcome::Written;
+use trust_shared::outline::{MAX_OP_CHANGES, MAX_OPS, Outline};
+use trust_shared::principal::{Device, FileId, INumber, Principal};
 
 const VOLUME: Principal = Principal::from_bytes([1; 32]);
 

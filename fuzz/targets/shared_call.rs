@@ -6,8 +6,8 @@ use bulla_fuzz::plant;
 use libfuzzer_sys::fuzz_target;
 use share::files::{Attributes, Call, MAX_PLACE_NAMES, Over, Place, Which};
 use trust::inode::{Content, FileContent, Inode, Mtime};
-use trust::shared::decision::Decision;
-use trust::shared::principal::{Device, FileId, INumber, Name, Principal};
+use trust_shared::decision::Decision;
+use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
 fn file() -> FileId {
     let (device, counter) = (Device(7), 1 << 40);

@@ -7,10 +7,10 @@ use libfuzzer_sys::fuzz_target;
 use share::checkpoint::Posted;
 use trust::encode::Decoder;
 use trust::history::LogPoint;
-use trust::shared::checkpoint::{Checkpoint, Reader, Row};
-use trust::shared::entry::Author;
-use trust::shared::principal::Principal;
 use trust::statement::{Job, Signed};
+use trust_shared::checkpoint::{Checkpoint, Reader, Row};
+use trust_shared::entry::Author;
+use trust_shared::principal::Principal;
 
 const LOG: LogPoint = LogPoint {
     epoch: 1,

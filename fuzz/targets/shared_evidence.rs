@@ -4,8 +4,8 @@
 
 use bulla_fuzz::{key, plant, shared_vectors, with_checksum};
 use libfuzzer_sys::fuzz_target;
-use trust::shared::device::DeviceKey;
-use trust::shared::evidence::{Convicted, Evidence};
+use trust::device::DeviceKey;
+use trust_shared::evidence::{Convicted, Evidence};
 
 fuzz_target!(init: plant(shared_vectors("evidence")), |data: &[u8]| {
     for data in [data.to_vec(), with_checksum(data)] {

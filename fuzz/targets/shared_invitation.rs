@@ -4,11 +4,11 @@
 
 use bulla_fuzz::{plant, shared_vectors};
 use libfuzzer_sys::fuzz_target;
-use trust::shared::device::DeviceKey;
-use trust::shared::entry::Prefix;
-use trust::shared::invitation::{Challenge, Invitation, Joiner, Opening, Request, Secret};
-use trust::shared::words::Words;
+use trust::device::DeviceKey;
 use trust::statement::VolumeId;
+use trust::words::Words;
+use trust_shared::entry::Prefix;
+use trust_shared::invitation::{Challenge, Invitation, Joiner, Opening, Request, Secret};
 
 fn invitation() -> Invitation {
     Invitation {

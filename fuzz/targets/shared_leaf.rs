@@ -5,14 +5,14 @@
 use bulla_fuzz::{key, plant, shared_vectors};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
+use trust::device::DeviceKey;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::attest::SignedAttest;
-use trust::shared::device::DeviceKey;
-use trust::shared::entry::{Entry, MAX_ENTRY_BYTES};
-use trust::shared::leaf::Leaf;
-use trust::shared::mark::{MarkProof, MarkTree, Nonce};
-use trust::shared::note::SignedNote;
 use trust::statement::VolumeId;
+use trust_shared::attest::SignedAttest;
+use trust_shared::entry::{Entry, MAX_ENTRY_BYTES};
+use trust_shared::leaf::Leaf;
+use trust_shared::mark::{MarkProof, MarkTree, Nonce};
+use trust_shared::note::SignedNote;
 
 /// No vector is of this volume.
 const VOLUME: VolumeId = VolumeId::from_bytes([0xee; 32]);

@@ -4,8 +4,8 @@
 
 use bulla_fuzz::{plant, shared_bodies};
 use libfuzzer_sys::fuzz_target;
-use trust::shared::ops::Body;
-use trust::shared::outline::{MAX_OP_CHANGES, MAX_OPS, Outline};
+use trust_shared::ops::Body;
+use trust_shared::outline::{MAX_OP_CHANGES, MAX_OPS, Outline};
 
 fn seeds() -> Vec<Vec<u8>> {
     let bodies = shared_bodies().into_iter();

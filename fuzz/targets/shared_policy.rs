@@ -6,9 +6,9 @@ use bulla_fuzz::{plant, shared_vectors};
 use libfuzzer_sys::fuzz_target;
 use trust::encode::Decoder;
 use trust::policy::Policy;
-use trust::shared::genesis::{MAX_PATIENCE_MS, Policies};
 use trust::signatures::Signatures;
 use trust::statement::{Job, Purpose, Signed, VolumeId};
+use trust_shared::genesis::{MAX_PATIENCE_MS, Policies};
 
 fn check(signed: &Signed) {
     let statement = signed.statement();

@@ -5,10 +5,10 @@
 use bulla_fuzz::plant;
 use libfuzzer_sys::fuzz_target;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::effect::replay::{Sink, Source};
-use trust::shared::effect::{Replay, Volume};
 use trust::volume_id::VolumeId;
 use trust::{Hasher, Reject};
+use trust_shared::effect::replay::{Sink, Source};
+use trust_shared::effect::{Replay, Volume};
 
 /// All pieces in a row.
 struct Written(Vec<u8>);

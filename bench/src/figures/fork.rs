@@ -17,8 +17,8 @@ use anyhow::{Context, Result, bail, ensure};
 use share::client::{Client, ClientError, Compared, Connection, Phase, Status, Trouble};
 use share::files::Call;
 use share::home::Home;
-use trust::shared::device::DeviceKey;
-use trust::shared::evidence::{self, Convicted};
+use trust::device::DeviceKey;
+use trust_shared::evidence::{self, Convicted};
 
 use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};

@@ -160,8 +160,8 @@ fn marked(field: &Field) -> Result<Vec<Reading>> {
 
 /// A leaf of marks; all are equally long.
 fn leaf_of_marks() -> Vec<u8> {
-    let nonce = trust::shared::mark::Nonce::from_bytes([1; 32]);
-    let tree = trust::shared::mark::MarkTree::new(vec![nonce]);
+    let nonce = trust_shared::mark::Nonce::from_bytes([1; 32]);
+    let tree = trust_shared::mark::MarkTree::new(vec![nonce]);
     tree.map_or(Vec::new(), |tree| tree.marks().encode().to_vec())
 }
 

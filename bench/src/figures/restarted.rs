@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use trust::encode::{Decoder, Encoder};
 use trust::history::Frontier;
-use trust::shared::note::{NOTE_BYTES, SignedNote};
+use trust_shared::note::{NOTE_BYTES, SignedNote};
 
 use crate::field::Field;
 use crate::figure::{Bound, Figure, LineUp, Metric, OURS, Placement, Reach, Reading, nothing};

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use share::engine::Request;
 use share::host::{Delivery, Host, HostError, HostOptions, Session, Wake};
 use share::roster::Product;
-use trust::shared::mark::Nonce;
-use trust::shared::note::SignedNote;
+use trust_shared::mark::Nonce;
+use trust_shared::note::SignedNote;
 
 use super::{Devices, Round, device, orderer};
 

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use share::engine::Request;
 use share::host::{Host, Session};
 use share::signed::Entry;
-use trust::shared::entry::Prefix;
-use trust::shared::note::SignedNote;
+use trust_shared::entry::Prefix;
+use trust_shared::note::SignedNote;
 
 use super::drive::wake;
 use super::{Author, Devices, device, write};

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use share::checkpoint::Posted;
 use share::client::{Begun, Options, begin};
-use trust::shared::note::Note;
+use trust_shared::note::Note;
 
 use super::author::file_of;
 use super::device;

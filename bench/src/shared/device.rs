@@ -7,9 +7,9 @@ use bytes::Bytes;
 use share::client::{Answered, Client, Options};
 use share::files::{Answer, Call, Place, Which};
 use share::home::Home;
-use trust::shared::decision::Decision;
-use trust::shared::principal::{Device, Name};
 use trust::tree::inode::{Content, FileContent, Inode, Mtime};
+use trust_shared::decision::Decision;
+use trust_shared::principal::{Device, Name};
 
 use super::volume::{key, user};
 

@@ -11,11 +11,11 @@ use trust::Hasher;
 use trust::key::SecretKey;
 use trust::policy::Genesis;
 use trust::roles::{Roles, Threshold};
-use trust::shared::genesis::{Founder, Policies, SharedRoles, Silence, genesis};
-use trust::shared::principal::Principal;
 use trust::signatures::Signatures;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::{Founder, Policies, SharedRoles, Silence, genesis};
+use trust_shared::principal::Principal;
 
 /// The user of all devices.
 const USER: [u8; 32] = [7; 32];

@@ -1,4 +1,4 @@
-//! How a device is admitted, over a link: the two sides of [`trust::shared::invitation`]. Relies on the mailbox of the
+//! How a device is admitted, over a link: the two sides of [`trust_shared::invitation`]. Relies on the mailbox of the
 //! server, which sees the messages and learns nothing from them.
 //!
 //! ```text
@@ -17,16 +17,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 use trust::Reject;
+use trust::device::DeviceKey;
 use trust::encode::{Decoder, Encoder};
 use trust::key::{PublicKey, SecretKey};
-use trust::shared::device::DeviceKey;
-use trust::shared::genesis::Policies;
-use trust::shared::invitation::{
-    BadLine, Challenge, Invitation, Joiner, Opening, Pending, Request,
-};
-use trust::shared::words::Words;
 use trust::statement::signatures::Signatures;
 use trust::statement::{Job, Signed};
+use trust::words::Words;
+use trust_shared::genesis::Policies;
+use trust_shared::invitation::{BadLine, Challenge, Invitation, Joiner, Opening, Pending, Request};
 use wire::refusal::ErrorCode;
 use wire::shared::request::{Slot, Step};
 use wire::shared::{
@@ -475,10 +473,10 @@ mod tests {
 
     use trust::policy::Genesis;
     use trust::roles::{Roles, Threshold};
-    use trust::shared::entry::Prefix;
-    use trust::shared::genesis::{Founder, SharedRoles, Silence, genesis};
-    use trust::shared::invitation::Secret;
     use trust::volume_id::VolumeId;
+    use trust_shared::entry::Prefix;
+    use trust_shared::genesis::{Founder, SharedRoles, Silence, genesis};
+    use trust_shared::invitation::Secret;
 
     use super::*;
 

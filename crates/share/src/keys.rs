@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use trust::Reject;
-use trust::shared::device::{DeviceKey, KnownDevice};
+use trust::device::{DeviceKey, KnownDevice};
 
 /// Keys that are kept. Volumes have fewer devices that write.
 const MOST: usize = 4096;

@@ -7,7 +7,7 @@ use crate::rows::Rows;
 use crate::rules::Rules;
 use crate::scheme::{Leaf, Log, Scheme};
 use crate::volume::Roll;
-use trust::shared::form::{Author, Faults, Point, Standing, faults};
+use trust_shared::form::{Author, Faults, Point, Standing, faults};
 
 /// What a device, or the orderer, knows of the log.
 pub struct Ledger<S: Scheme, R> {

@@ -2,7 +2,7 @@
 //!
 //! The client and the server of the ordering protocol as state machines without input, output, clock or randomness.
 //! They are generic over hashes and signatures, and over what entries do, because the model in `tests/model` drives
-//! the same machines with symbolic hashes. The form of an entry is judged by `trust::shared::form`.
+//! the same machines with symbolic hashes. The form of an entry is judged by `trust_shared::form`.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | [`client`] | a device: engine, disk, connection, calls of programs |
 //! | [`reading`] | whether a device may use an entry that its author has not attested |
 //! | [`scheme`] | what hashes and signs: types that the machines leave open |
-//! | [`signed`] | the product's types: SHA-256, Ed25519, the formats of `trust::shared` |
+//! | [`signed`] | the product's types: SHA-256, Ed25519, the formats of `trust_shared` |
 //! | [`volume`] | what entries do: the interface to the volume's content |
 //! | [`roster`] | the members of a volume, and the product's operations |
 //! | [`files`] | the files of a volume: calls of programs, and their answers |

@@ -8,13 +8,13 @@
 use std::collections::VecDeque;
 
 use trust::history::Frontier;
-use trust::shared::checkpoint::Window;
+use trust_shared::checkpoint::Window;
 
 use crate::scheme::{Leaf, Log, Scheme};
-use trust::shared::form::Point;
+use trust_shared::form::Point;
 
 /// Leaves in a page; leaves after which a prefix can be named no more: 2 MiB of hashes.
-pub use trust::shared::checkpoint::{PAGE, WINDOW};
+pub use trust_shared::checkpoint::{PAGE, WINDOW};
 
 /// Prefixes that are remembered: 160 KiB.
 const REMEMBERED: usize = 1 << 12;

@@ -4,7 +4,7 @@
 //! branches of the log. No protocol keeps readers of two branches apart and never waits; this rule is where bulla
 //! waits.
 
-pub use trust::shared::genesis::Silence;
+pub use trust_shared::genesis::Silence;
 
 /// What speaks for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,22 +1,22 @@
 //! The members of a volume after a prefix of its log, and the product's operations.
 //!
 //! The orderer uses a [`Roster`] as it is: it judges who may write, and refuses entries that cannot be read. Clients
-//! use it as a part of [`Files`](crate::files::Files). Relies on [`trust::shared::members`].
+//! use it as a part of [`Files`](crate::files::Files). Relies on [`trust_shared::members`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use trust::device::DeviceKey;
 use trust::error::Reject;
-use trust::shared::decision::Decision;
-use trust::shared::device::DeviceKey;
-use trust::shared::genesis::Founder;
-use trust::shared::members::{FirstMembers, Members};
-use trust::shared::ops::{Body, Op};
-use trust::shared::outcome::{NoEffect, Written};
-use trust::shared::outline::{MAX_OPS, Outline};
-use trust::shared::principal::Device;
 use trust::volume_id::VolumeId;
+use trust_shared::decision::Decision;
+use trust_shared::genesis::Founder;
+use trust_shared::members::{FirstMembers, Members};
+use trust_shared::ops::{Body, Op};
+use trust_shared::outcome::{NoEffect, Written};
+use trust_shared::outline::{MAX_OPS, Outline};
+use trust_shared::principal::Device;
 
 use crate::signed::{Codec, Entry, Signed};
 use crate::volume::Roll;
@@ -24,7 +24,7 @@ use crate::volume::Roll;
 /// The product's hashes, signatures and operations.
 pub type Product = Signed<OpsCodec>;
 
-/// The operations of [`trust::shared::ops`].
+/// The operations of [`trust_shared::ops`].
 #[derive(Clone, Copy, Debug)]
 pub struct OpsCodec;
 

@@ -3,7 +3,7 @@
 //! A scheme names its rules as a type. The product's scheme names [`All`], whose answers are constants: the product
 //! has no value that could leave a rule out, and pays nothing for the question.
 
-use trust::shared::form::{Fault, Faults};
+use trust_shared::form::{Fault, Faults};
 
 /// A rule that a test can leave out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! The product's hashes and signatures: trees of SHA-256, Ed25519, and the formats of [`trust::shared`].
+//! The product's hashes and signatures: trees of SHA-256, Ed25519, and the formats of [`trust_shared`].
 //!
 //! One value holds one key: a device's, or the orderer's. Randomness and time come from outside. What operations are
 //! is left to a [`Codec`].
@@ -8,16 +8,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use trust::device::{DeviceKey, Incarnation, KnownDevice};
 use trust::error::Reject;
 use trust::history::{LogPoint, leaf_hash};
 use trust::key::{PublicKey, SecretKey, Verifier};
-use trust::shared::attest::{Attest, SignedAttest};
-use trust::shared::device::{DeviceKey, Incarnation, KnownDevice};
-use trust::shared::entry::{self, Content, Heading, Ops, Prefix, SignedEntry, body_hash};
-use trust::shared::genesis::Policies;
-use trust::shared::mark::{self, MarkProof, MarkTree, Nonce};
-use trust::shared::note::{Note, SignedNote};
 use trust::volume_id::VolumeId;
+use trust_shared::attest::{Attest, SignedAttest};
+use trust_shared::entry::{self, Content, Heading, Ops, Prefix, SignedEntry, body_hash};
+use trust_shared::genesis::Policies;
+use trust_shared::mark::{self, MarkProof, MarkTree, Nonce};
+use trust_shared::note::{Note, SignedNote};
 
 use crate::keys::Keys;
 use crate::prefixes::{Recent, Rfc6962};

@@ -21,8 +21,8 @@ use share::host::{Host, HostOptions};
 use state::keyfile;
 use tokio::signal::unix::{SignalKind, signal};
 use trust::Reject;
+use trust::device::DeviceKey;
 use trust::key::{PublicKey, SecretKey};
-use trust::shared::device::DeviceKey;
 use wire::shared::enter::{Enter, Exporter};
 use wire::shared::{PROTOCOL, kind, tls};
 

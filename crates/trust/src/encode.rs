@@ -27,7 +27,7 @@ impl Encoder {
     }
 
     /// The bytes so far and their BLAKE3, 32 bytes. Detects damage, not forgery.
-    pub(crate) fn finish_with_checksum(mut self) -> Vec<u8> {
+    pub fn finish_with_checksum(mut self) -> Vec<u8> {
         let checksum = blake3::hash(&self.out);
         self.raw(checksum.as_bytes());
         self.out
@@ -88,7 +88,7 @@ impl Encoder {
 
 /// The bytes before the checksum that [`Encoder::finish_with_checksum`] wrote, and whether it matches. `None`
 /// when the bytes are too few for a checksum.
-pub(crate) fn split_checksum(bytes: &[u8]) -> Option<(&[u8], bool)> {
+pub fn split_checksum(bytes: &[u8]) -> Option<(&[u8], bool)> {
     let (body, checksum) = bytes.split_last_chunk::<32>()?;
     Some((body, blake3::hash(body) == *checksum))
 }
@@ -120,7 +120,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// The format's number, one byte. A later format is unsupported, not malformed.
-    pub(crate) fn format(&mut self, known: u8) -> Result<(), Reject> {
+    pub fn format(&mut self, known: u8) -> Result<(), Reject> {
         let format = self.u8()?;
         if format != known {
             return Err(Reject::Unsupported {
@@ -205,7 +205,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// A byte that is 0 or 1.
-    pub(crate) fn flag(&mut self) -> Result<bool, Reject> {
+    pub fn flag(&mut self) -> Result<bool, Reject> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),

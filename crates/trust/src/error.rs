@@ -147,7 +147,7 @@ pub enum Class {
 impl Reject {
     /// The same rejection for bytes that were already proved to match their handle: the publisher is at
     /// fault, not the mirror.
-    pub(crate) fn signed(self) -> Reject {
+    pub fn signed(self) -> Reject {
         match self {
             Reject::Malformed { what, why } => Reject::BadTree { what, why },
             other => other,

@@ -1,11 +1,10 @@
-//! What decides whether bytes of published and shared volumes are believed. What else an auditor reads is in
-//! `SECURITY.md`.
+//! What decides whether bytes of a published volume are believed, and what every job builds on. The rules of shared
+//! volumes are in `trust-shared`; what else an auditor reads is in `SECURITY.md`.
 //!
 //! Sans-I/O: no clock, no network, no files, no async, no `unsafe`. Every other crate passes bytes in and
 //! gets verified values or a [`Reject`] back. The modules are grouped in directories, and each directory
 //! relies on those before it: blocks and their encoding at the top, then [`tree`], [`reach`], [`history`],
-//! [`statement`], [`published`], [`shared`]. Each module is also exported at the root of the crate, except those of
-//! [`shared`]:
+//! [`statement`], [`published`]. Each module is also exported at the root of the crate:
 //!
 //! | module | what it does | source |
 //! |---|---|---|
@@ -36,11 +35,12 @@
 //! | [`request`] | a version sent to a machine that holds the key, and the signed answer | design `publish.md`, *Publishing* |
 //! | [`timestamp_request`] | a timestamp on its way to the machines with the keys | design `publish.md` |
 //! | [`proposal`] | the next policy on its way to its owners | `trees.md`, rules 1 and 4 |
-//! | [`shared`] | the log of a volume that many devices write: its formats and rules | design `share.md` |
+//! | [`device`], [`words`] | devices and the runs of their engines; ids as words that people compare | design `share.md` |
 //!
 //! Vocabulary is the design's: *handle, block, inode, directory, root record, volume id, floor*.
 
 pub mod calendar;
+pub mod device;
 pub mod encode;
 pub mod error;
 pub mod frame;
@@ -51,12 +51,12 @@ pub mod kind;
 pub mod published;
 pub mod reach;
 pub mod record;
-pub mod shared;
 pub mod signer;
 pub mod statement;
 pub mod text;
 pub mod tree;
 pub mod volume_id;
+pub mod words;
 
 pub use history::{prefix, tiles};
 pub use published::{

@@ -91,13 +91,13 @@ pub fn read(noun: Noun, text: &str) -> Result<[u8; 32], BadText> {
 }
 
 /// Writes bytes of any length, up to some 600, under a prefix.
-pub(crate) fn write_long(prefix: &str, bytes: &[u8]) -> String {
+pub fn write_long(prefix: &str, bytes: &[u8]) -> String {
     let hrp = Hrp::parse_unchecked(prefix);
     bech32::encode::<Bech32m>(hrp, bytes).unwrap_or_default()
 }
 
 /// Reads what [`write_long`] wrote.
-pub(crate) fn read_long(expected: &'static str, text: &str) -> Result<Vec<u8>, BadText> {
+pub fn read_long(expected: &'static str, text: &str) -> Result<Vec<u8>, BadText> {
     let rest = text
         .strip_prefix(expected)
         .and_then(|r| r.strip_prefix('1'));

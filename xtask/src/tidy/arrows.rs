@@ -10,23 +10,35 @@ use super::metadata::{Metadata, Package};
 /// volume, share, guard, protect) never appear in one another's rows, except that `replica` follows a volume.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("trust", &[]),
+    ("trust-shared", &["trust"]),
     ("wal", &["trust"]),
     ("store", &["wal", "trust"]),
     ("state", &["trust"]),
-    ("wire", &["store", "trust"]),
+    ("wire", &["store", "trust", "trust-shared"]),
     ("reader", &["store", "trust"]),
     ("volume", &["reader", "state", "store", "trust"]),
     ("replica", &["reader", "state", "store", "trust", "volume"]),
     ("publish", &["state", "store", "trust"]),
     (
         "share",
-        &["wal", "reader", "state", "store", "trust", "wire"],
+        &[
+            "wal",
+            "reader",
+            "state",
+            "store",
+            "trust",
+            "trust-shared",
+            "wire",
+        ],
     ),
     ("guard", &["state", "store", "trust", "wire"]),
     ("protect", &["wal", "state", "trust"]),
     // A mirror only looks up and sends: no code can rely on its verification. The server of a shared volume is the
     // orderer of `share`, which judges the form of entries; that is the only job that a server uses.
-    ("serve", &["share", "store", "trust", "wire"]),
+    (
+        "serve",
+        &["share", "store", "trust", "trust-shared", "wire"],
+    ),
     (
         "mount",
         &[
@@ -54,7 +66,8 @@ const PLANNED: &[&str] = &["guard"];
 /// Packages that a crate must not depend on, not even indirectly, so that other jobs can use trust, store,
 /// state and reader without a network stack, and publishing needs none.
 const NEVER_REACHES: &[(&str, &[&str])] = &[
-    ("trust", &["tokio", "rustix", "hyper", "reqwest", "fuser"]),
+    ("trust", SANS_IO),
+    ("trust-shared", SANS_IO),
     ("store", NETWORK),
     ("state", NETWORK),
     ("reader", NETWORK),
@@ -62,6 +75,7 @@ const NEVER_REACHES: &[(&str, &[&str])] = &[
     ("wal", NO_RUNTIME),
     ("protect", NO_RUNTIME),
 ];
+const SANS_IO: &[&str] = &["tokio", "rustix", "hyper", "reqwest", "fuser"];
 const NO_RUNTIME: &[&str] = &["bulla-wire", "tokio", "hyper", "reqwest", "rustls", "fuser"];
 const NETWORK: &[&str] = &["bulla-wire", "hyper", "reqwest", "rustls", "fuser"];
 
@@ -69,7 +83,7 @@ const NETWORK: &[&str] = &["bulla-wire", "hyper", "reqwest", "rustls", "fuser"];
 const NEVER_NAMES: &[(&str, &[&str])] = &[("publish", &["tokio", "futures-util"])];
 
 /// Crates without asynchronous code.
-const SYNCHRONOUS: &[&str] = &["trust", "publish", "protect"];
+const SYNCHRONOUS: &[&str] = &["trust", "trust-shared", "publish", "protect"];
 
 /// Checks the packages, and the sources (`files`: paths and texts of the tree) where the rule is about code.
 pub fn check(metadata: &Metadata, files: &[(&str, &str)]) -> Vec<Finding> {

@@ -130,7 +130,7 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
         };
         let is_place = first
             .split_once('/')
-            .is_some_and(|(a, b)| word(a) && word(b));
+            .is_some_and(|(package, target)| package.split('-').all(word) && word(target));
         is_place && rest.split("::").all(word)
     })
 }

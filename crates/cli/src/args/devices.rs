@@ -3,7 +3,7 @@
 use std::fmt;
 
 use trust::key::PublicKey;
-use trust::shared::principal::Device;
+use trust_shared::principal::Device;
 
 /// A device as a user writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Names of users and groups of a shared volume.
 
-use trust::shared::decision::Label;
 use trust::text::is_hidden;
+use trust_shared::decision::Label;
 
 /// A name that may be there already.
 pub(super) fn parse_label(text: &str) -> Result<Label, String> {

@@ -1,7 +1,7 @@
 //! Arguments of `source`: names that stand for a SOURCE, its mirrors and its pins.
 
 use clap::{Args, Subcommand};
-use trust::shared::words::Words;
+use trust::words::Words;
 
 use crate::sources::{check_name, parse_policy};
 use crate::units::parse_freshness;

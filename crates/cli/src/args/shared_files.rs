@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use trust::shared::decision::Label;
+use trust_shared::decision::Label;
 
 use super::labels::parse_label;
 use super::sharing::Waiting;

@@ -8,8 +8,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use share::client::Location;
 use trust::key::PublicKey;
-use trust::shared::decision::{Label, Role};
 use trust::statement::VolumeId;
+use trust_shared::decision::{Label, Role};
 use wire::shared::ServerAddress;
 
 use super::devices::{DeviceName, parse_device};

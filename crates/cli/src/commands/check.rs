@@ -13,10 +13,10 @@ use trust::Reject;
 use trust::floor::Floor;
 use trust::path_proof::{Demands, MAX_PATH_PROOF_BYTES, PathProof, Shown};
 use trust::reach::{Absence, Outcome as Reached};
-use trust::shared::evidence;
 use trust::split_view::{self, MAX_SPLIT_VIEW_BYTES};
 use trust::statement::VolumeId;
 use trust::text::{Noun, write};
+use trust_shared::evidence;
 use wire::location::Source;
 
 use crate::args::{Check, Expected};

@@ -5,7 +5,7 @@ use ::share::home::Home;
 use reader::{Fetch, Reads};
 use serde_json::json;
 use trust::inode::{Content, Inode};
-use trust::shared::principal::Name;
+use trust_shared::principal::Name;
 use volume::Snapshot;
 use volume::Volume;
 use volume::walk;

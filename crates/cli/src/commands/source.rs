@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use ::share::home::Home;
 use serde_json::{Map, Value, json};
-use trust::shared::words::Words;
 use trust::statement::VolumeId;
+use trust::words::Words;
 use wire::location::{Location, Source};
 
 use crate::args::{SourceAdd, SourceCommand, SourceRemove, SourceShow};

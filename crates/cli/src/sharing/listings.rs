@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use trust::inode::FileKind;
-use trust::shared::principal::Name;
+use trust_shared::principal::Name;
 
 use super::places::below;
 use super::session::{Page, Shared};

@@ -2,10 +2,10 @@
 //! administrators can add them at one time; such a name is refused where it must mean one of them.
 
 use ::share::files::Roll;
+use trust::device::DeviceKey;
 use trust::key::PublicKey;
-use trust::shared::decision::{Label, Role};
-use trust::shared::device::DeviceKey;
-use trust::shared::principal::{Device, Principal};
+use trust_shared::decision::{Label, Role};
+use trust_shared::principal::{Device, Principal};
 
 use crate::args::DeviceName;
 use crate::failure::{Failure, Kind, Outcome};

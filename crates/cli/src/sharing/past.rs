@@ -4,7 +4,7 @@ use ::share::files::{
     Answer, Call, Changed, File, History, Listed, MAX_LISTED, MAX_LISTED_INODES, MAX_LOGGED, Place,
     Refused, Which,
 };
-use trust::shared::principal::Name;
+use trust_shared::principal::Name;
 
 use super::places;
 use super::session::{Page, Shared, defect, refused};

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use ::share::files::{MAX_PLACE_NAMES, Place};
-use trust::shared::principal::{FileId, Name};
+use trust_shared::principal::{FileId, Name};
 
 use crate::entry;
 use crate::failure::{Failure, Kind, Outcome};
@@ -90,7 +90,7 @@ pub fn shown(place: &Place) -> String {
 
 #[cfg(test)]
 mod tests {
-    use trust::shared::principal::{Device, INumber, Principal};
+    use trust_shared::principal::{Device, INumber, Principal};
 
     use super::*;
 

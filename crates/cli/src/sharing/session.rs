@@ -14,10 +14,10 @@ use ::share::files::{
 use ::share::home::{Forgotten, Home};
 use reader::{Fetch, Prefetcher, Spawner, Tree};
 use tokio::runtime::Runtime;
+use trust::device::DeviceKey;
 use trust::inode::{Inode, Mtime};
-use trust::shared::decision::Decision;
-use trust::shared::device::DeviceKey;
-use trust::shared::principal::{FileId, Name, Principal};
+use trust_shared::decision::Decision;
+use trust_shared::principal::{FileId, Name, Principal};
 
 use super::members::Membership;
 use super::places::{self, Address};

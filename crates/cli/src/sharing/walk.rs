@@ -6,7 +6,7 @@ use ::share::files::{File, Listed, Place};
 use bytes::Bytes;
 use reader::{Ahead, Reads, Tree};
 use trust::inode::{Content, FileContent, FileKind, Inode, Xattrs};
-use trust::shared::principal::Name;
+use trust_shared::principal::Name;
 
 use super::listings::Listings;
 use super::places::{below, path_of, shown};

@@ -5,11 +5,11 @@ use trust::history::proof::Roots;
 use trust::key::SecretKey;
 use trust::policy::Genesis;
 use trust::roles::Roles;
-use trust::shared::entry::Prefix;
-use trust::shared::evidence::{Evidence, Offence};
-use trust::shared::genesis::{self, Founder, SharedRoles, Silence};
-use trust::shared::note::{Note, SignedNote};
 use trust::statement::{Signed, VolumeId};
+use trust_shared::entry::Prefix;
+use trust_shared::evidence::{Evidence, Offence};
+use trust_shared::genesis::{self, Founder, SharedRoles, Silence};
+use trust_shared::note::{Note, SignedNote};
 
 use crate::support::Home;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use share::host::{Delivery, HostError};
 use tokio::sync::Semaphore;
-use trust::shared::mark::{MarkProof, Nonce};
+use trust_shared::mark::{MarkProof, Nonce};
 use wire::refusal::ERROR;
 use wire::shared::delivery::{End, LeavesPart, put_attest};
 use wire::shared::{PART_BYTES, SESSION_ID, kind};

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use trust::Reject;
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 use wire::shared::Window;
 use wire::shared::request::Request;
 

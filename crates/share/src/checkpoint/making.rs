@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use trust::handle::{Handle, Hasher, MapNode};
 use trust::history::LogPoint;
-use trust::shared::checkpoint::{Builder, Checkpoint, PolicyRow, Row};
 use trust::{Kind, Reject};
+use trust_shared::checkpoint::{Builder, Checkpoint, PolicyRow, Row};
 
 use crate::files::{Files, Made, NoRows, Refused};
 use crate::ledger::Ledger;

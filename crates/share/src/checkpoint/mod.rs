@@ -8,7 +8,7 @@
 //! | `posted` | checkpoints as the server keeps them, with the note of their log; which of them a device may start from |
 //! | `start` | the file of a home that began with a checkpoint |
 //!
-//! Relies on [`trust::shared::checkpoint`] for the format. The client, [`crate::client`], does the input and output.
+//! Relies on [`trust_shared::checkpoint`] for the format. The client, [`crate::client`], does the input and output.
 
 mod making;
 mod posted;
@@ -17,9 +17,9 @@ mod start;
 
 use std::sync::Arc;
 
-use trust::shared::checkpoint::Parts;
-use trust::shared::genesis::Policies;
-use trust::shared::note::SignedNote;
+use trust_shared::checkpoint::Parts;
+use trust_shared::genesis::Policies;
+use trust_shared::note::SignedNote;
 
 use crate::files::{Files, Shelf};
 use crate::ledger::Ledger;

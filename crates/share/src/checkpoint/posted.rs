@@ -10,11 +10,11 @@ use trust::Reject;
 use trust::encode::{Decoder, Encoder};
 use trust::history::LogPoint;
 use trust::key::PublicKey;
-use trust::shared::checkpoint::{Checkpoint, VerifiedCheckpoint};
-use trust::shared::genesis::Policies;
-use trust::shared::note::{NOTE_BYTES, SignedNote};
 use trust::signatures::Signatures;
 use trust::statement::{Job, Signed};
+use trust_shared::checkpoint::{Checkpoint, VerifiedCheckpoint};
+use trust_shared::genesis::Policies;
+use trust_shared::note::{NOTE_BYTES, SignedNote};
 
 /// Longest one: the statement, and a signature of each checkpointer.
 pub const MAX_POSTED_BYTES: usize = 8 << 10;

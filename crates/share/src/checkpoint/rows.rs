@@ -100,7 +100,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use trust::frame::Packer;
     use trust::handle::Kind;
-    use trust::shared::checkpoint::{Builder, File, Row};
+    use trust_shared::checkpoint::{Builder, File, Row};
 
     type Records = HashMap<Handle, Record>;
 

@@ -19,10 +19,10 @@ use bytes::Bytes;
 use state::{StateError, private};
 use trust::Reject;
 use trust::history::LogPoint;
-use trust::shared::checkpoint::{Checkpoint, Parts, Reader, Window};
-use trust::shared::genesis::Policies;
-use trust::shared::principal::Principal;
 use trust::volume_id::VolumeId;
+use trust_shared::checkpoint::{Checkpoint, Parts, Reader, Window};
+use trust_shared::genesis::Policies;
+use trust_shared::principal::Principal;
 
 use super::posted::{MAX_POSTED_BYTES, Posted};
 use super::rows::{MAX_ROWS, MAX_ROWS_BYTES};

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 use super::error::ClientError;
 use crate::home::{Beacon, Home};

@@ -11,8 +11,8 @@ use std::time::Instant;
 use tokio::time::timeout_at;
 use trust::history::LogPoint;
 use trust::key::PublicKey;
-use trust::shared::genesis::Policies;
 use trust::{Handle, Record, Reject};
+use trust_shared::genesis::Policies;
 
 use super::connection::{Dial, Line, Lost, Trouble};
 use super::link::Offered;

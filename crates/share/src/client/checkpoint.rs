@@ -11,11 +11,11 @@ use store::{BlockSink, StoreError};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout_at};
 use trust::frame::Packer;
-use trust::shared::checkpoint::{Checkpoint, PolicyRow};
-use trust::shared::effect::Missing;
-use trust::shared::genesis::Policies;
-use trust::shared::note::SignedNote;
 use trust::{Record, Reject};
+use trust_shared::checkpoint::{Checkpoint, PolicyRow};
+use trust_shared::effect::Missing;
+use trust_shared::genesis::Policies;
+use trust_shared::note::SignedNote;
 
 use super::begin::posted;
 use super::connection::{Line, Lost};

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use trust::inode::Inode;
-use trust::shared::principal::Principal;
 use trust::tree::inode::FileKind;
+use trust_shared::principal::Principal;
 
 use super::{Answered, Client, ClientError};
 use crate::files::{Answer, Call, Place, Refused, Replace};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 use super::connection::{Connection, Trouble};
 use crate::checkpoint::StartError;

@@ -1,7 +1,7 @@
 //! Evidence as a file: what the engine found, with the proofs that a third person needs.
 //!
 //! The proofs are made from the hashes of the floor's leaves and of the reply that convicts the server. Several
-//! offences may fit one fault; the first that [`trust::shared::evidence`] accepts becomes the file.
+//! offences may fit one fault; the first that [`trust_shared::evidence`] accepts becomes the file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,14 +13,14 @@ use bytes::Bytes;
 use state::private;
 use trust::history::Frontier;
 use trust::history::proof::Roots;
-use trust::shared::checkpoint::Window;
-use trust::shared::evidence::{
-    Convicted, Evidence as Proved, Included, MAX_EVIDENCE_BYTES, Offence, verify,
-};
-use trust::shared::genesis::{Epoch, Policies};
-use trust::shared::note::SignedNote;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
+use trust_shared::checkpoint::Window;
+use trust_shared::evidence::{
+    Convicted, Evidence as Proved, Included, MAX_EVIDENCE_BYTES, Offence, verify,
+};
+use trust_shared::genesis::{Epoch, Policies};
+use trust_shared::note::SignedNote;
 
 use super::error::Stopped;
 use crate::disk::{Disk, DiskError};
@@ -388,7 +388,7 @@ impl Court {
         paths.map(|file| file.path()).find_map(convicts)
     }
 
-    /// Writes a file that [`trust::shared::evidence::verify`] accepts. Gives what it proves.
+    /// Writes a file that [`trust_shared::evidence::verify`] accepts. Gives what it proves.
     pub(super) fn keep(&self, offence: Offence) -> Result<(String, PathBuf), String> {
         let file = Proved {
             volume: self.volume,

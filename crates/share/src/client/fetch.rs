@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use trust::Hasher;
 use trust::reach::Wanted;
-use trust::shared::entry::body_hash;
 use trust::{Handle, Record};
+use trust_shared::entry::body_hash;
 
 use super::connection::{Line, Lost, Trouble};
 use super::core::{Lacks, read_body};

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use store::{BlockSink, BlockStore, BoxFuture};
 use tokio::time::timeout;
 use trust::key::SecretKey;
-use trust::shared::genesis::Policies;
 use trust::signatures::Signatures;
 use trust::statement::{Job, Signed};
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::Policies;
 use wire::shared;
 use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress};
 

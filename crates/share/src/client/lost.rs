@@ -17,11 +17,11 @@ use state::private;
 use store::Replica;
 use store::mirrors::Mirrors;
 use trust::calendar::date;
-use trust::shared::change::Change;
-use trust::shared::guard::Guard;
-use trust::shared::ops::{Body, Op};
-use trust::shared::principal::{FileId, Name};
 use trust::tree::inode::{Content, FileKind, Inode};
+use trust_shared::change::Change;
+use trust_shared::guard::Guard;
+use trust_shared::ops::{Body, Op};
+use trust_shared::principal::{FileId, Name};
 
 use super::connection::{Connection, Lost as Away, Trouble};
 use super::driver::Command;
@@ -486,8 +486,8 @@ fn mark(memory: &Path) -> Result<(), ClientError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trust::shared::principal::{Device, INumber, Principal};
     use trust::tree::inode::{FileContent, Mtime};
+    use trust_shared::principal::{Device, INumber, Principal};
 
     fn written(name: &[u8], seconds: i64) -> Written {
         let file = FileId {

@@ -65,11 +65,11 @@ use store::cache::DiskCache;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout_at;
 use trust::Hasher;
-use trust::shared::genesis::Policies;
-use trust::shared::note::SignedNote;
-use trust::shared::principal::FileId;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::Policies;
+use trust_shared::note::SignedNote;
+use trust_shared::principal::FileId;
 use wire::shared::LinkOptions;
 
 pub use self::core::{Compared, Folding};

@@ -7,8 +7,8 @@ use reader::Blocks;
 use store::Replica;
 use store::mirrors::Mirrors;
 use tokio::sync::{Semaphore, mpsc, watch};
-use trust::shared::effect::Volume as Fixed;
-use trust::shared::genesis::Policies;
+use trust_shared::effect::Volume as Fixed;
+use trust_shared::genesis::Policies;
 
 #[cfg(test)]
 use super::connection::Dial;

@@ -101,12 +101,12 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trust::device::DeviceKey;
+    use trust::device::Incarnation;
     use trust::key::SecretKey;
-    use trust::shared::device::DeviceKey;
-    use trust::shared::device::Incarnation;
-    use trust::shared::entry::{Content, Entry, Prefix};
     use trust::volume_id::VolumeId;
     use trust::{Handle, frame::Packer};
+    use trust_shared::entry::{Content, Entry, Prefix};
 
     fn entry() -> Request<Product> {
         let key = SecretKey::from_seed(&[1; 32]);

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use trust::inode::FileKind;
-use trust::shared::principal::{FileId, Name};
+use trust_shared::principal::{FileId, Name};
 
 use super::Client;
 use crate::files::{Answer, Call, MAX_LISTED, Which};

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
 use state::private;
-use trust::shared::principal::{Device, FileId, INumber, Principal};
+use trust_shared::principal::{Device, FileId, INumber, Principal};
 
 use super::ClientError;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trust::shared::genesis::Policies;
+use trust_shared::genesis::Policies;
 use wire::shared::ServerAddress;
 
 use super::connection::Connection;

@@ -1,8 +1,8 @@
 //! What a client says about itself.
 
-use trust::shared::device::DeviceKey;
-use trust::shared::entry::Prefix;
-use trust::shared::note::SignedNote;
+use trust::device::DeviceKey;
+use trust_shared::entry::Prefix;
+use trust_shared::note::SignedNote;
 
 use super::beacons::BeaconStatus;
 use super::connection::Connection;

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use state::Journal;
 
-use trust::shared::device::DeviceKey;
-use trust::shared::note::SignedNote;
+use trust::device::DeviceKey;
+use trust_shared::note::SignedNote;
 
 use super::item::{Item, Join};
 use super::leaves::{Leaves, Span};

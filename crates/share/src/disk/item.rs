@@ -17,9 +17,9 @@ use bytes::Bytes;
 
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES, SignedEntry};
-use trust::shared::leaf::Leaf as Bare;
-use trust::shared::note::SignedNote;
+use trust_shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES, SignedEntry};
+use trust_shared::leaf::Leaf as Bare;
+use trust_shared::note::SignedNote;
 
 use crate::files;
 use crate::prefixes::PAGE;

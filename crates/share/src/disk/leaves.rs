@@ -19,7 +19,7 @@ use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
 use bytes::Bytes;
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES};
+use trust_shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES};
 
 use super::item::{decode_leaf, encode_leaf};
 use super::{DiskError, damaged};

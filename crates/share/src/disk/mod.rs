@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use state::{Journal, StateError, private};
-use trust::shared::note::SignedNote;
+use trust_shared::note::SignedNote;
 
 use crate::engine::{Durable, Record, Sent};
 use crate::ledger::Ledger;

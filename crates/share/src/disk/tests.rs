@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
+use trust::device::{DeviceKey, Incarnation};
 use trust::history::LogPoint;
 use trust::key::SecretKey;
-use trust::shared::device::{DeviceKey, Incarnation};
-use trust::shared::entry::{Content, Entry as Written, Ops, Prefix, body_hash};
-use trust::shared::mark::{MarkTree, Nonce};
-use trust::shared::note::Note;
 use trust::volume_id::VolumeId;
+use trust_shared::entry::{Content, Entry as Written, Ops, Prefix, body_hash};
+use trust_shared::mark::{MarkTree, Nonce};
+use trust_shared::note::Note;
 
 use super::*;
 use crate::prefixes::Recent;
@@ -72,7 +72,7 @@ impl Volume<Product> for Blank {
         Outcome::Again
     }
 
-    fn has_room(&self, _: &[trust::shared::ops::Op], _: &trust::shared::ops::Op) -> bool {
+    fn has_room(&self, _: &[trust_shared::ops::Op], _: &trust_shared::ops::Op) -> bool {
         false
     }
 

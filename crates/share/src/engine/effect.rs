@@ -8,7 +8,7 @@ use super::unverified::Unverified;
 use crate::ledger::Ledger;
 use crate::scheme::{Leaf, Scheme, Signer};
 use crate::volume::Volume;
-use trust::shared::form::Faults;
+use trust_shared::form::Faults;
 
 /// From a device to the server.
 #[derive(Clone, Debug)]

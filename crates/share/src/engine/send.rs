@@ -4,7 +4,7 @@ use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Stat
 use crate::rules::{Rule, Rules};
 use crate::scheme::Signer;
 use crate::volume::{Attempt, Build, Leftover, Volume};
-use trust::shared::form::Heading;
+use trust_shared::form::Heading;
 
 impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// What a call comes to at the end of the log.

@@ -10,7 +10,7 @@ use super::{Effects, Engine, Evidence, Unverified};
 use crate::rules::{Rule, Rules};
 use crate::scheme::Signer;
 use crate::volume::Volume;
-use trust::shared::form::Faults;
+use trust_shared::form::Faults;
 
 /// What is wrong with an entry whose author did not sign it.
 pub(super) const FORGED: &str = "the signature is not the author's";

@@ -5,7 +5,7 @@ use crate::reading::{Support, Verdict, judge};
 use crate::rules::{Rule, Rules};
 use crate::scheme::{Log, Signer};
 use crate::volume::{Basis, Volume};
-use trust::shared::form::Point;
+use trust_shared::form::Point;
 
 impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// What speaks for an entry of `author` at a position.

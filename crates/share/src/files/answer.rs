@@ -3,12 +3,12 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use trust::device::DeviceKey;
 use trust::error::Reject;
-use trust::shared::device::DeviceKey;
-use trust::shared::members::Members;
-use trust::shared::outcome::NoEffect;
-use trust::shared::principal::{Device, FileId, Name, Target};
 use trust::tree::inode::Inode;
+use trust_shared::members::Members;
+use trust_shared::outcome::NoEffect;
+use trust_shared::principal::{Device, FileId, Name, Target};
 
 use super::logged::History;
 

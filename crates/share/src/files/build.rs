@@ -1,14 +1,14 @@
-//! What a call comes to at a position of the log: an answer, or an op. Relies on [`trust::shared::calls`] for ops and
+//! What a call comes to at a position of the log: an answer, or an op. Relies on [`trust_shared::calls`] for ops and
 //! on `sight` for values.
 
 use std::sync::Arc;
 
-use trust::shared::calls::{self, Calls, Held, Replaced, Spot};
-use trust::shared::change::Change;
-use trust::shared::ops::{Body, Op};
-use trust::shared::outcome::NoEffect;
-use trust::shared::principal::{FileId, INumber, Target};
 use trust::tree::inode::{Content, FileKind, Inode};
+use trust_shared::calls::{self, Calls, Held, Replaced, Spot};
+use trust_shared::change::Change;
+use trust_shared::ops::{Body, Op};
+use trust_shared::outcome::NoEffect;
+use trust_shared::principal::{FileId, INumber, Target};
 
 use super::answer::{Answer, Changed, File, Refused, Roll};
 use super::call::{Call, MAX_CALL_BYTES, Over, Place, Replace, Seen, Which};

@@ -4,9 +4,9 @@ use std::hash::{Hash, Hasher};
 
 use bytes::Bytes;
 use trust::handle::{Handle, InodeBlock};
-use trust::shared::decision::Decision;
-use trust::shared::principal::{FileId, Name, Principal};
 use trust::tree::inode::{Content, Inode, Mtime, Owner};
+use trust_shared::decision::Decision;
+use trust_shared::principal::{FileId, Name, Principal};
 
 /// Most names of a place.
 pub const MAX_PLACE_NAMES: usize = 4096;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use trust::shared::checkpoint::{Parts, Row};
-use trust::shared::effect::replay::{Page, Sources};
-use trust::shared::effect::{Missing, Replay, Volume as Terms};
-use trust::shared::genesis::Policies;
+use trust_shared::checkpoint::{Parts, Row};
+use trust_shared::effect::replay::{Page, Sources};
+use trust_shared::effect::{Missing, Replay, Volume as Terms};
+use trust_shared::genesis::Policies;
 
 use super::sight::Halt;
 use super::tidy::Unfolded;

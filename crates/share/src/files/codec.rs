@@ -17,15 +17,15 @@ use bytes::Bytes;
 use trust::encode::{Decoder, Encoder};
 use trust::error::Reject;
 use trust::handle::Handle;
-use trust::shared::calls::decide;
-use trust::shared::change::Change;
-use trust::shared::decision::Decision;
-use trust::shared::entry::MAX_OPS_BYTES;
-use trust::shared::ops::Body;
-use trust::shared::principal::{Device, FileId, INumber, Name, Principal};
 use trust::tree::inode::{
     Content, Inode, MAX_INODE_BYTES, MAX_NAME_BYTES, MAX_XATTR_VALUE_BYTES, Mtime, Owner,
 };
+use trust_shared::calls::decide;
+use trust_shared::change::Change;
+use trust_shared::decision::Decision;
+use trust_shared::entry::MAX_OPS_BYTES;
+use trust_shared::ops::Body;
+use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
 use super::call::{Attributes, Call, MAX_PLACE_NAMES, Over, Place, Replace, Seen, Which};
 

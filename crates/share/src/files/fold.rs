@@ -1,13 +1,13 @@
 //! Calls that are not about single files: folds, and decisions about members.
 
-use trust::shared::calls;
-use trust::shared::decision::Decision;
-use trust::shared::effect::Missing;
-use trust::shared::fold::{Unfolded, fold};
-use trust::shared::members::Members;
-use trust::shared::ops::Body;
-use trust::shared::outcome::Written;
-use trust::shared::principal::Principal;
+use trust_shared::calls;
+use trust_shared::decision::Decision;
+use trust_shared::effect::Missing;
+use trust_shared::fold::{Unfolded, fold};
+use trust_shared::members::Members;
+use trust_shared::ops::Body;
+use trust_shared::outcome::Written;
+use trust_shared::principal::Principal;
 
 use super::answer::{Answer, Refused};
 use super::plan::{Made, Plan, Try};

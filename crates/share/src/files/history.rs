@@ -1,10 +1,10 @@
 //! What an entry of the log says, and what became of it.
 
 use trust::error::Reject;
-use trust::shared::effect::replay::Sources;
-use trust::shared::effect::{Bodies, Missing, Replay, Stop};
-use trust::shared::outcome::{NoEffect, Outcome};
-use trust::shared::principal::Device;
+use trust_shared::effect::replay::Sources;
+use trust_shared::effect::{Bodies, Missing, Replay, Stop};
+use trust_shared::outcome::{NoEffect, Outcome};
+use trust_shared::principal::Device;
 
 use super::answer::Refused;
 use super::logged::{Logged, LoggedOp};
@@ -82,13 +82,13 @@ impl Files {
 mod tests {
     use std::sync::Arc;
 
+    use trust::device::{DeviceKey, Incarnation};
     use trust::key::SecretKey;
-    use trust::shared::change::Change;
-    use trust::shared::device::{DeviceKey, Incarnation};
-    use trust::shared::entry::{Content, Entry as Written, Ops, Prefix, body_hash};
-    use trust::shared::ops::{Body, Op};
-    use trust::shared::principal::{FileId, INumber};
     use trust::volume_id::VolumeId;
+    use trust_shared::change::Change;
+    use trust_shared::entry::{Content, Entry as Written, Ops, Prefix, body_hash};
+    use trust_shared::ops::{Body, Op};
+    use trust_shared::principal::{FileId, INumber};
 
     use super::*;
     use crate::files::{Shelf, ShelfBytes};

@@ -10,10 +10,10 @@ use std::hash::{Hash, Hasher};
 
 use trust::encode::{Decoder, Encoder};
 use trust::error::Reject;
-use trust::shared::entry::MAX_OPS_BYTES;
-use trust::shared::ops::{Body, Op};
-use trust::shared::outcome::Outcome;
-use trust::shared::principal::Device;
+use trust_shared::entry::MAX_OPS_BYTES;
+use trust_shared::ops::{Body, Op};
+use trust_shared::outcome::Outcome;
+use trust_shared::principal::Device;
 
 /// Most entries of a page.
 pub const MAX_LOGGED: u32 = 64;
@@ -138,9 +138,9 @@ fn read_outcome(byte: u8, d: &Decoder<'_>) -> Result<Option<Outcome>, Reject> {
 
 #[cfg(test)]
 mod tests {
-    use trust::shared::calls;
-    use trust::shared::decision::Decision;
-    use trust::shared::principal::{FileId, INumber, Principal};
+    use trust_shared::calls;
+    use trust_shared::decision::Decision;
+    use trust_shared::principal::{FileId, INumber, Principal};
 
     use super::*;
 

@@ -30,15 +30,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use trust::device::DeviceKey;
 use trust::error::Reject;
-use trust::shared::device::DeviceKey;
-use trust::shared::effect::{Missing, Replay, Stop, Volume as Terms};
-use trust::shared::genesis::Policies;
-use trust::shared::key::Key;
-use trust::shared::members::Members;
-use trust::shared::ops::Op;
-use trust::shared::outline::Outline;
-use trust::shared::principal::Device;
+use trust_shared::effect::{Missing, Replay, Stop, Volume as Terms};
+use trust_shared::genesis::Policies;
+use trust_shared::key::Key;
+use trust_shared::members::Members;
+use trust_shared::ops::Op;
+use trust_shared::outline::Outline;
+use trust_shared::principal::Device;
 
 use crate::roster::{END, Product, Roster, lacks_decision, outline_of};
 use crate::signed::Entry;

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use trust::shared::change::Change;
-use trust::shared::effect::replay::Sources;
-use trust::shared::effect::{Bodies, Replay};
-use trust::shared::guard::Guard;
-use trust::shared::ops::Op;
-use trust::shared::outcome::{NoEffect, Outcome as Became};
-use trust::shared::principal::{Device, FileId};
+use trust_shared::change::Change;
+use trust_shared::effect::replay::Sources;
+use trust_shared::effect::{Bodies, Replay};
+use trust_shared::guard::Guard;
+use trust_shared::ops::Op;
+use trust_shared::outcome::{NoEffect, Outcome as Became};
+use trust_shared::principal::{Device, FileId};
 
 use super::answer::{Answer, Basis, Changed, Refused};
 use super::call::Call;
@@ -150,7 +150,7 @@ impl Files {
         let body = self.shelf.body(at).map_err(Refused::from)?;
         let body = body.ok_or_else(|| {
             let bodies = vec![at];
-            Halt::Missing(trust::shared::effect::Missing {
+            Halt::Missing(trust_shared::effect::Missing {
                 blocks: Vec::new(),
                 bodies,
             })

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use trust::shared::calls::{Directory, PathLink, Spot};
-use trust::shared::principal::{FileId, Name, Target};
 use trust::tree::inode::{Content, FileKind};
+use trust_shared::calls::{Directory, PathLink, Spot};
+use trust_shared::principal::{FileId, Name, Target};
 
 use super::answer::Refused;
 use super::call::{Place, Which};

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use trust::handle::Handle;
 use trust::kind::Kind;
-use trust::shared::ops::Op;
+use trust_shared::ops::Op;
 
 use super::answer::Answer;
 use super::sight::Halt;

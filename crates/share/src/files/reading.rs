@@ -1,9 +1,9 @@
 //! Listings, and attributes that a call sets.
 
 use bytes::Bytes;
-use trust::shared::effect::Missing;
-use trust::shared::principal::{Name, Target};
 use trust::tree::inode::{Inode, MAX_INLINE_XATTR_BYTES, Xattrs, decode_xattrs, encode_xattrs};
+use trust_shared::effect::Missing;
+use trust_shared::principal::{Name, Target};
 
 use super::answer::{Answer, File, Listed, Refused};
 use super::call::{Attributes, MAX_LISTED, MAX_LISTED_INODES, Which};

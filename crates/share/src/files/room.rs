@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use trust::shared::change::Change;
-use trust::shared::effect::About;
-use trust::shared::guard::Guard;
-use trust::shared::key::Key;
-use trust::shared::ops::{MAX_GUARDS, Op};
-use trust::shared::outline::{MAX_OPS, MAX_OPS_BYTES};
-use trust::shared::principal::Principal;
+use trust_shared::change::Change;
+use trust_shared::effect::About;
+use trust_shared::guard::Guard;
+use trust_shared::key::Key;
+use trust_shared::ops::{MAX_GUARDS, Op};
+use trust_shared::outline::{MAX_OPS, MAX_OPS_BYTES};
+use trust_shared::principal::Principal;
 
 /// Most bytes of a file: a reference to its principal, and its number.
 const FILE_BYTES: usize = 3 + 5 + 10;
@@ -102,12 +102,12 @@ mod tests {
 
     use trust::handle::Handle;
     use trust::key::SecretKey;
-    use trust::shared::calls::decide;
-    use trust::shared::decision::{Decision, Label};
-    use trust::shared::itable::Fold;
-    use trust::shared::ops::Body;
-    use trust::shared::principal::{Device, FileId, INumber, Name, Target};
     use trust::tree::inode::{Content, FileContent, FileKind, Inode, Mtime};
+    use trust_shared::calls::decide;
+    use trust_shared::decision::{Decision, Label};
+    use trust_shared::itable::Fold;
+    use trust_shared::ops::Body;
+    use trust_shared::principal::{Device, FileId, INumber, Name, Target};
 
     use super::*;
 

@@ -14,8 +14,8 @@ use trust::error::Reject;
 use trust::handle::Handle;
 use trust::kind::Kind;
 use trust::reach::{Found, Wanted};
-use trust::shared::effect::{Blocks, Bodies, Missing};
-use trust::shared::ops::Body;
+use trust_shared::effect::{Blocks, Bodies, Missing};
+use trust_shared::ops::Body;
 
 /// Memory for what no question needs whose turn it is, bytes, roughly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

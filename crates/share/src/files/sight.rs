@@ -1,17 +1,17 @@
 //! The values that a call reads, at one position of the log, with the reader's permission. Notes what an answer
-//! rests on. Relies on [`trust::shared::effect::Replay`].
+//! rests on. Relies on [`trust_shared::effect::Replay`].
 
 use std::sync::Arc;
 
-use trust::shared::calls::{Held, Turn};
-use trust::shared::effect::replay::{Names, Sources};
-use trust::shared::effect::{About, Lock, Missing, Replay, Stop, Volume};
-use trust::shared::fold::Changes;
-use trust::shared::itable::Fold;
-use trust::shared::key::Key;
-use trust::shared::members::Members;
-use trust::shared::principal::{Device, FileId, Name, Principal, Target};
 use trust::tree::inode::Inode;
+use trust_shared::calls::{Held, Turn};
+use trust_shared::effect::replay::{Names, Sources};
+use trust_shared::effect::{About, Lock, Missing, Replay, Stop, Volume};
+use trust_shared::fold::Changes;
+use trust_shared::itable::Fold;
+use trust_shared::key::Key;
+use trust_shared::members::Members;
+use trust_shared::principal::{Device, FileId, Name, Principal, Target};
 
 use super::answer::Refused;
 use super::shelf::Shelf;

@@ -11,11 +11,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use trust::device::DeviceKey;
 use trust::error::Reject;
-use trust::shared::device::DeviceKey;
-use trust::shared::effect::Replay;
-use trust::shared::effect::replay::{Sink, Source};
-use trust::shared::entry::Author;
+use trust_shared::effect::Replay;
+use trust_shared::effect::replay::{Sink, Source};
+use trust_shared::entry::Author;
 
 use super::tidy::Unfolded;
 use super::turn::Claimed;

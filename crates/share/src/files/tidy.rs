@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use trust::device::DeviceKey;
 use trust::error::Reject;
-use trust::shared::device::DeviceKey;
-use trust::shared::effect::replay::{Base, Sink, Source, Sources};
-use trust::shared::effect::{Missing, Replay};
-use trust::shared::key::Key;
-use trust::shared::members::{MAX_PRINCIPALS, Members};
-use trust::shared::outcome::Written;
-use trust::shared::outline::Outline;
-use trust::shared::principal::Principal;
+use trust_shared::effect::replay::{Base, Sink, Source, Sources};
+use trust_shared::effect::{Missing, Replay};
+use trust_shared::key::Key;
+use trust_shared::members::{MAX_PRINCIPALS, Members};
+use trust_shared::outcome::Written;
+use trust_shared::outline::Outline;
+use trust_shared::principal::Principal;
 
 use super::fold::MAX_FOLDED_OPS;
 use super::sight::Halt;

@@ -7,18 +7,18 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use trust::device::DeviceKey;
 use trust::error::Reject;
-use trust::shared::calls;
-use trust::shared::change::Change;
-use trust::shared::checkpoint::Row;
-use trust::shared::device::DeviceKey;
-use trust::shared::effect::replay::{Queue, Sink, Source, Sources};
-use trust::shared::effect::{About, Lock};
-use trust::shared::guard::Guard;
-use trust::shared::key::Key;
-use trust::shared::ops::Op;
-use trust::shared::outline::Outline;
-use trust::shared::principal::{Device, FileId};
+use trust_shared::calls;
+use trust_shared::change::Change;
+use trust_shared::checkpoint::Row;
+use trust_shared::effect::replay::{Queue, Sink, Source, Sources};
+use trust_shared::effect::{About, Lock};
+use trust_shared::guard::Guard;
+use trust_shared::key::Key;
+use trust_shared::ops::Op;
+use trust_shared::outline::Outline;
+use trust_shared::principal::{Device, FileId};
 
 use super::answer::Refused;
 use super::call::{Call, Which};

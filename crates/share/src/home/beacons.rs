@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use state::private;
+use trust::device::DeviceKey;
 use trust::key::PublicKey;
-use trust::shared::device::DeviceKey;
 
 use super::{Home, HomeError, damaged, read};
 

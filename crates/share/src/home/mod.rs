@@ -47,10 +47,10 @@ use state::{StateError, private};
 use trust::Reject;
 use trust::history::LogPoint;
 use trust::key::{PublicKey, SecretKey};
-use trust::shared::genesis::Policies;
 use trust::statement::Signed;
 use trust::text::is_hidden;
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::Policies;
 
 use crate::disk::{self, DiskError};
 use about::About;

@@ -2,10 +2,10 @@
 
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::genesis::Policies;
 use trust::statement::signatures::Signatures;
 use trust::statement::{Job, Signed};
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::Policies;
 
 use super::HomeError;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use trust::policy::Genesis;
 use trust::roles::{Roles, Threshold};
-use trust::shared::genesis::{Founder, SharedRoles, Silence, genesis};
+use trust_shared::genesis::{Founder, SharedRoles, Silence, genesis};
 
 use super::*;
 

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use state::private;
-use trust::shared::note::Note;
+use trust_shared::note::Note;
 
 const FILE: &str = "times";
 const ROW_BYTES: usize = 16;

@@ -8,9 +8,9 @@
 use store::disk::replace_file;
 use store::names::TEMPORARY;
 use trust::Reject;
-use trust::shared::device::DeviceKey;
-use trust::shared::entry::SignedEntry;
-use trust::shared::evidence::{Evidence, Offence};
+use trust::device::DeviceKey;
+use trust_shared::entry::SignedEntry;
+use trust_shared::evidence::{Evidence, Offence};
 
 use super::directory::EVIDENCE;
 use super::{Core, HostError, State};

@@ -10,10 +10,10 @@ use store::names::TEMPORARY;
 use trust::Reject;
 use trust::key::PublicKey;
 use trust::roles::MAX_ROLE_KEYS;
-use trust::shared::checkpoint::Checkpoint;
-use trust::shared::genesis::Policies;
 use trust::signatures::Signatures;
 use trust::volume_id::VolumeId;
+use trust_shared::checkpoint::Checkpoint;
+use trust_shared::genesis::Policies;
 
 use super::directory::CHECKPOINTS;
 use super::session::Session;

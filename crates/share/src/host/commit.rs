@@ -10,8 +10,8 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use trust::shared::mark::{MarkProof, Nonce};
-use trust::shared::note::SignedNote;
+use trust_shared::mark::{MarkProof, Nonce};
+use trust_shared::note::SignedNote;
 use wal::Lsn;
 
 use super::record::{Records, StoredLeaf};
@@ -412,10 +412,7 @@ impl State {
         idle.then(|| self.gather.until(waiting, now)).flatten()
     }
 
-    fn bells(
-        &self,
-        choose: impl Fn(&State, trust::shared::device::DeviceKey) -> bool,
-    ) -> Vec<Arc<Bell>> {
+    fn bells(&self, choose: impl Fn(&State, trust::device::DeviceKey) -> bool) -> Vec<Arc<Bell>> {
         let chosen = self
             .slots
             .iter()

@@ -8,8 +8,8 @@ use store::StoreError;
 use store::disk::{Disk, read_file, replace_file};
 use store::names::TEMPORARY;
 use trust::Reject;
-use trust::shared::attest::SignedAttest;
 use trust::volume_id::VolumeId;
+use trust_shared::attest::SignedAttest;
 
 use super::Core;
 use super::directory::CONFIRMED;
@@ -96,10 +96,10 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use trust::device::DeviceKey;
     use trust::key::SecretKey;
-    use trust::shared::attest::Attest;
-    use trust::shared::device::DeviceKey;
-    use trust::shared::entry::Prefix;
+    use trust_shared::attest::Attest;
+    use trust_shared::entry::Prefix;
 
     use super::*;
 

@@ -12,11 +12,11 @@ use store::disk::{Disk, Local, Lock, io_error, read_file, replace_file};
 use store::{Repository, StoreError, format, names};
 use trust::Reject;
 use trust::key::PublicKey;
-use trust::shared::genesis::Policies;
-use trust::shared::note::SignedNote;
 use trust::signatures::Signatures;
 use trust::statement::{Job, MAX_SIGNED_BYTES, Signed};
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::Policies;
+use trust_shared::note::SignedNote;
 use wal::{Device as LogDevice, FileDevice, Key};
 
 use super::{HostError, below};

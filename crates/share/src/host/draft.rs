@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use trust::shared::attest::SignedAttest;
-use trust::shared::mark::{MarkProof, Nonce};
-use trust::shared::note::SignedNote;
+use trust_shared::attest::SignedAttest;
+use trust_shared::mark::{MarkProof, Nonce};
+use trust_shared::note::SignedNote;
 
 use super::Core;
 use super::error::HostError;

@@ -12,10 +12,10 @@ use std::time::Duration;
 use store::disk::{Disk, io_error, replace_file};
 use store::names::{self, TEMPORARY};
 use trust::key::PublicKey;
-use trust::shared::genesis::{Epoch, Policies};
 use trust::signatures::Signatures;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::{Epoch, Policies};
 
 use super::below::disk;
 use super::directory::{LEAVES, Place, is_orderer};

@@ -13,11 +13,11 @@ use store::disk::{Disk, damaged, io_error};
 use store::names;
 use store::survey::{Told, segment_bytes};
 use store::{Repository, StoreError, format};
+use trust::device::{DeviceKey, KnownDevice};
 use trust::history::{Frontier, leaf_hash};
-use trust::shared::device::{DeviceKey, KnownDevice};
-use trust::shared::genesis::Policies;
 use trust::volume_id::VolumeId;
 use trust::{Handle, Hasher};
+use trust_shared::genesis::Policies;
 
 use super::HostError;
 use super::directory::{LEAVES, RING, read_policies};

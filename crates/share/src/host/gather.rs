@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 /// How long entries and authors are counted.
 const PERIOD: Duration = Duration::from_millis(10);

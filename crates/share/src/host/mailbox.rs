@@ -1,4 +1,4 @@
-//! The mailbox: messages between a member that invites and a device that wants to join (`trust::shared::invitation`).
+//! The mailbox: messages between a member that invites and a device that wants to join (`trust_shared::invitation`).
 //!
 //! A box exists while a member waits at it: taking from it makes it, and it ends some minutes after the last time. So
 //! a guest can post only where somebody waits, and cannot fill the memory. Messages are in memory only: after a restart
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 /// Longest message, bytes.
 pub const MAX_MESSAGE_BYTES: usize = 512;

@@ -75,11 +75,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use trust::Record;
+use trust::device::DeviceKey;
 use trust::key::{PublicKey, SecretKey};
-use trust::shared::device::DeviceKey;
-use trust::shared::mark::{MarkProof, Nonce};
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
+use trust_shared::mark::{MarkProof, Nonce};
 
 use self::commit::{Commit, Signals};
 use self::directory::Place;

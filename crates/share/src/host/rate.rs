@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 use crate::orderer::Quotas;
 

@@ -6,10 +6,10 @@
 use bytes::Bytes;
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES, SignedEntry};
-use trust::shared::leaf;
-use trust::shared::mark;
-use trust::shared::outline::Outline;
+use trust_shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES, SignedEntry};
+use trust_shared::leaf;
+use trust_shared::mark;
+use trust_shared::outline::Outline;
 
 use crate::roster::Product;
 use crate::scheme::Leaf;

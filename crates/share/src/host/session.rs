@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use trust::shared::device::{DeviceKey, KnownDevice};
-use trust::shared::mark::{MarkProof, Nonce};
+use trust::device::{DeviceKey, KnownDevice};
 use trust::{Handle, Record};
+use trust_shared::mark::{MarkProof, Nonce};
 
 use super::draft::{Delivery, Draft};
 use super::record::StoredLeaf;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use store::StoreError;
 use store::disk::{Disk, damaged, io_error, read_file};
 use trust::Reject;
-use trust::shared::evidence::{self, MAX_EVIDENCE_BYTES};
-use trust::shared::genesis::Policies;
+use trust_shared::evidence::{self, MAX_EVIDENCE_BYTES};
+use trust_shared::genesis::Policies;
 
 use super::HostError;
 use super::directory::{CHECKPOINTS, CONFIRMED, EVIDENCE, SNAPSHOT};

@@ -11,7 +11,7 @@ use store::names;
 use trust::Reject;
 use trust::history::Frontier;
 use trust::key::SecretKey;
-use trust::shared::genesis::Policies;
+use trust_shared::genesis::Policies;
 use wal::Lsn;
 
 use super::checkpoints::Board;

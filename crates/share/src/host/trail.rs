@@ -8,10 +8,10 @@ use store::StoreError;
 use store::disk::{Disk, read_file, replace_file};
 use store::names::TEMPORARY;
 use trust::Reject;
+use trust::device::{DeviceKey, Incarnation};
 use trust::history::Frontier;
-use trust::shared::device::{DeviceKey, Incarnation};
-use trust::shared::entry::Author;
 use trust::volume_id::VolumeId;
+use trust_shared::entry::Author;
 
 use super::directory::SNAPSHOT;
 use crate::prefixes::{PAGE, Rfc6962};

@@ -22,7 +22,7 @@ use crate::ledger::Ledger;
 use crate::rows::Rows;
 use crate::scheme::{Leaf, Log, Notary};
 use crate::volume::Roll;
-use trust::shared::form::Point;
+use trust_shared::form::Point;
 
 /// What a device may use.
 pub trait Quotas<D> {

@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use trust::shared::form::Point;
+use trust_shared::form::Point;
 
 use super::{Orderer, Quotas, Turned};
 use crate::scheme::{Log, Notary, Scheme};

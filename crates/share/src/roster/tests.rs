@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use trust::device::Incarnation;
 use trust::key::SecretKey;
-use trust::shared::calls::decide;
-use trust::shared::device::Incarnation;
-use trust::shared::entry::{self, Content, Ops, Prefix, body_hash};
-use trust::shared::members::MAX_LATE;
+use trust_shared::calls::decide;
+use trust_shared::entry::{self, Content, Ops, Prefix, body_hash};
+use trust_shared::members::MAX_LATE;
 
 use super::*;
 

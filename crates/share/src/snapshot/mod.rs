@@ -9,7 +9,7 @@
 //! authors  = authors varint | (device [32] | bytes of the author) * authors
 //! deciding = entries varint | (position varint | leaf) * entries          the members follow from these
 //! open     = entries varint | (position varint | leaf) * entries          nobody has verified the signatures of these
-//! files    = (`files::snapshot`) | replay (`trust::shared::effect::replay`)
+//! files    = (`files::snapshot`) | replay (`trust_shared::effect::replay`)
 //! ```
 //!
 //! `first` is the position of the first leaf of the floor; a leaf has the bytes that it has in the floor. The file is
@@ -29,12 +29,12 @@ use std::path::Path;
 use bytes::Bytes;
 use state::private;
 use trust::Reject;
+use trust::device::DeviceKey;
 use trust::history::Frontier;
-use trust::shared::checkpoint::{LEAVES_OF_ROW, WINDOW, Window};
-use trust::shared::device::DeviceKey;
-use trust::shared::effect::replay::{Sink, Source};
-use trust::shared::entry::Author;
 use trust::volume_id::VolumeId;
+use trust_shared::checkpoint::{LEAVES_OF_ROW, WINDOW, Window};
+use trust_shared::effect::replay::{Sink, Source};
+use trust_shared::entry::Author;
 
 use crate::disk::{Disk, DiskError, Resumed, Span, decode_leaf, encode_leaf};
 use crate::engine::{Durable, Unverified};

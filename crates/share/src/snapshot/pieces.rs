@@ -11,8 +11,8 @@ use std::io::{self, Read, Write};
 
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::effect::replay::{Sink, Source};
-use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES};
+use trust_shared::effect::replay::{Sink, Source};
+use trust_shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES};
 
 /// A section ends with the piece that reaches this length.
 const SECTION_BYTES: usize = 64 << 10;

@@ -2,7 +2,7 @@
 
 use share::files::{Answer, Attributes, Call, File, Over, Place, Which};
 use trust::inode::{Content, FileContent, Inode, Mtime};
-use trust::shared::principal::{FileId, Name};
+use trust_shared::principal::{FileId, Name};
 
 use crate::net::Net;
 

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use share::files::{Answer, Attributes, Call, Over, Place, Refused, Which};
 use trust::inode::{Content, FileContent, Inode, Mtime, Owner, Xattrs};
-use trust::shared::decision::Role;
-use trust::shared::principal::{Name, Principal};
+use trust_shared::decision::Role;
+use trust_shared::principal::{Name, Principal};
 
 use crate::asks::{directory, name, regular, symlink, text, text_of};
 use crate::net::Net;

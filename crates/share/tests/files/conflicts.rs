@@ -2,7 +2,7 @@
 
 use share::files::{Answer, Call, File, Over, Place, Refused, Which};
 use trust::inode::Mtime;
-use trust::shared::principal::{Device, FileId};
+use trust_shared::principal::{Device, FileId};
 
 use crate::asks::{directory, file_of, place, regular, symlink, text, text_of};
 use crate::net::Net;
@@ -447,7 +447,7 @@ fn silent_author_is_named_to_whom_it_concerns_and_nobody_else() {
     assert_eq!(device, silent);
     // An administrator counts what the device wrote.
     let number = net.files(0).roster().number(silent).unwrap();
-    let accept = trust::shared::decision::Decision::Accept { device: number };
+    let accept = trust_shared::decision::Decision::Accept { device: number };
     net.decide(0, accept);
     assert_eq!(text_of(&net.found(0, "f")), "new");
 }

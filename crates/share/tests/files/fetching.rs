@@ -5,7 +5,7 @@ use share::files::{Answer, Call};
 use share::roster::Product;
 use share::scheme::Leaf;
 use share::signed::Entry;
-use trust::shared::decision::Role;
+use trust_shared::decision::Role;
 
 use crate::asks::{directory, regular, text_of};
 use crate::net::Net;
@@ -129,7 +129,7 @@ fn creations(net: &Net) -> usize {
             let ops = crate::world::ops(&net.body(at));
             let sets = ops.iter().flat_map(|op| &op.changes);
             let sets =
-                sets.filter(|change| matches!(change, trust::shared::change::Change::Set { .. }));
+                sets.filter(|change| matches!(change, trust_shared::change::Change::Set { .. }));
             made += sets.count();
         }
     }

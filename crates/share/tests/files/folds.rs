@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use share::files::{Answer, Call, Over, Refused};
-use trust::shared::change::Change;
-use trust::shared::decision::Role;
-use trust::shared::ops::Body;
+use trust_shared::change::Change;
+use trust_shared::decision::Role;
+use trust_shared::ops::Body;
 
 use crate::asks::{directory, regular, text_of};
 use crate::net::Net;

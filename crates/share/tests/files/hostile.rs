@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use share::files::{Answer, Call, Place, Refused};
 use trust::inode::FileKind;
-use trust::shared::calls;
-use trust::shared::change::Change;
-use trust::shared::decision::Decision;
-use trust::shared::guard::Guard;
-use trust::shared::ops::Op;
-use trust::shared::principal::{Device, FileId, INumber, Target};
+use trust_shared::calls;
+use trust_shared::change::Change;
+use trust_shared::decision::Decision;
+use trust_shared::guard::Guard;
+use trust_shared::ops::Op;
+use trust_shared::principal::{Device, FileId, INumber, Target};
 
 use crate::asks::{directory, name, regular, text_of};
 use crate::net::Net;
@@ -223,7 +223,7 @@ fn decisions_of_members_without_the_right_change_nobody() {
         Decision::Grant {
             group: net.root().principal,
             user: user(1),
-            role: trust::shared::decision::Role::Admin,
+            role: trust_shared::decision::Role::Admin,
         },
     ];
     for decision in decisions {

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use share::files::{Attributes, Call, Over, Place, Replace, Seen, Which};
 use trust::inode::{Inode, Mtime, Owner};
-use trust::shared::decision::{Decision, Label, Role};
-use trust::shared::principal::{Device, FileId, INumber, Principal};
 use trust::{Handle, Reject};
+use trust_shared::decision::{Decision, Label, Role};
+use trust_shared::principal::{Device, FileId, INumber, Principal};
 
 use crate::asks::{directory, name, place, regular, symlink, text};
 use crate::world::key;

@@ -16,14 +16,14 @@ use share::scheme::{Leaf, Signer};
 use share::signed::Entry;
 use share::volume::Roll;
 use trust::Handle;
-use trust::shared::change::Change;
-use trust::shared::decision::{Decision, Label, Role};
-use trust::shared::device::DeviceKey;
-use trust::shared::effect::Missing;
-use trust::shared::form::Heading;
-use trust::shared::genesis::Policies;
-use trust::shared::ops::{Body, Op};
-use trust::shared::principal::{Device, FileId};
+use trust::device::DeviceKey;
+use trust_shared::change::Change;
+use trust_shared::decision::{Decision, Label, Role};
+use trust_shared::effect::Missing;
+use trust_shared::form::Heading;
+use trust_shared::genesis::Policies;
+use trust_shared::ops::{Body, Op};
+use trust_shared::principal::{Device, FileId};
 
 use crate::world::{carried, device, hash_of, key, ops, orderer, policies, scheme, user};
 

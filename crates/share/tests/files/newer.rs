@@ -7,11 +7,11 @@ use share::files::{Answer, Call, Files, Refused, Shelf};
 use share::roster::OpsCodec;
 use share::signed::{Codec, Entry};
 use share::volume::{Attempt, Build, Roll, Volume};
-use trust::shared::calls::decide;
-use trust::shared::decision::Decision;
-use trust::shared::device::Incarnation;
-use trust::shared::entry::{self, Content, Ops, Prefix, body_hash};
-use trust::shared::principal::Device;
+use trust::device::Incarnation;
+use trust_shared::calls::decide;
+use trust_shared::decision::Decision;
+use trust_shared::entry::{self, Content, Ops, Prefix, body_hash};
+use trust_shared::principal::Device;
 
 use crate::world::{device, key, policies};
 

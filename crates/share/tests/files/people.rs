@@ -1,8 +1,8 @@
 //! Decisions about members.
 
 use share::files::{Answer, Call, Refused};
-use trust::shared::decision::{Decision, Label, Role};
-use trust::shared::principal::{Device, Principal};
+use trust_shared::decision::{Decision, Label, Role};
+use trust_shared::principal::{Device, Principal};
 
 use crate::asks::regular;
 use crate::net::Net;

@@ -1,8 +1,8 @@
 //! A file replaces what its caller has seen, and who changed a file last.
 
 use share::files::{Answer, Call, Changed, Over, Refused, Replace, Seen};
-use trust::shared::decision::{Decision, Label, Role};
-use trust::shared::principal::{Device, Principal};
+use trust_shared::decision::{Decision, Label, Role};
+use trust_shared::principal::{Device, Principal};
 
 use crate::asks::{file_of, regular, text_of};
 use crate::conflicts::{at_once, refusals};

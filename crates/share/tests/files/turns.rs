@@ -3,10 +3,10 @@
 use share::files::{Answer, Attributes, Call, Which};
 use share::signed::Entry;
 use trust::inode::Xattrs;
-use trust::shared::calls;
-use trust::shared::change::Change;
-use trust::shared::decision::Decision;
-use trust::shared::principal::{Device, FileId};
+use trust_shared::calls;
+use trust_shared::change::Change;
+use trust_shared::decision::Decision;
+use trust_shared::principal::{Device, FileId};
 
 use crate::asks::regular;
 use crate::net::Net;

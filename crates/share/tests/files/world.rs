@@ -10,17 +10,17 @@ use share::roster::Product;
 use share::scheme::Leaf;
 use share::signed::{Entry, Source};
 use trust::Handle;
+use trust::device::DeviceKey;
 use trust::key::SecretKey;
 use trust::policy::Genesis;
 use trust::roles::Roles;
-use trust::shared::device::DeviceKey;
-use trust::shared::genesis::{self, Founder, Policies, SharedRoles};
-use trust::shared::ops::{Body, Op};
-use trust::shared::outline::Outline;
-use trust::shared::principal::Principal;
 use trust::signatures::Signatures;
 use trust::statement::roles::Threshold;
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::{self, Founder, Policies, SharedRoles};
+use trust_shared::ops::{Body, Op};
+use trust_shared::outline::Outline;
+use trust_shared::principal::Principal;
 
 pub fn key(number: usize) -> SecretKey {
     SecretKey::from_seed(&[number as u8 + 1; 32])

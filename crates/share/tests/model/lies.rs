@@ -11,9 +11,9 @@ use share::reading::Silence;
 use share::rows::Rows;
 use share::scheme::{Leaf, Log, Notary, Scheme, Signer};
 use share::signed::Entry;
-use trust::shared::device::DeviceKey;
-use trust::shared::form::{Fault, Heading, Point};
-use trust::shared::note::SignedNote;
+use trust::device::DeviceKey;
+use trust_shared::form::{Fault, Heading, Point};
+use trust_shared::note::SignedNote;
 
 use crate::real::{DEVICES, Real, device, forged, forged_attest, marks, nonce, real};
 use crate::tally::{Add, Call, Tally};

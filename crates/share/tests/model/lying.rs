@@ -2,7 +2,7 @@
 //! say different things to both; but what honest devices write keeps its promises.
 
 use share::rules::Rule as Client;
-use trust::shared::form::Fault;
+use trust_shared::form::Fault;
 
 use crate::broken::Check;
 use crate::exhaustive::{BLIND, FILE, holds, long, walks, wander};

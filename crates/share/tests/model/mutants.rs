@@ -2,7 +2,7 @@
 //! implied by the others as long as authors are honest is listed as such; it needs a test with a lying member.
 
 use share::rules::Rule as Client;
-use trust::shared::form::Fault;
+use trust_shared::form::Fault;
 
 use crate::action::{Action, Name};
 use crate::broken::Check;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::rc::Rc;
 
-use trust::shared::form::Point as PointOf;
+use trust_shared::form::Point as PointOf;
 
 use crate::symbolic::Symbolic;
 use crate::wide::Wide;
@@ -34,7 +34,7 @@ impl Id {
 /// Number of a device's run. The product draws it at random; here the world gives a fresh one.
 pub type Incarnation = u8;
 pub type Point = PointOf<Id>;
-pub type Heading = trust::shared::form::Heading<Id, Incarnation>;
+pub type Heading = trust_shared::form::Heading<Id, Incarnation>;
 
 /// A system call of one device: its number names both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use share::scheme::Leaf as LeafOf;
 use share::signed::{Codec, Entry, Marks, Signed, Source};
+use trust::device::DeviceKey;
 use trust::key::SecretKey;
-use trust::shared::attest::SignedAttest;
-use trust::shared::device::DeviceKey;
-use trust::shared::entry::SignedEntry;
-use trust::shared::mark::{MarkTree, Nonce};
 use trust::volume_id::VolumeId;
+use trust_shared::attest::SignedAttest;
+use trust_shared::entry::SignedEntry;
+use trust_shared::mark::{MarkTree, Nonce};
 
 use crate::tally::Add;
 use crate::wide::Wide;

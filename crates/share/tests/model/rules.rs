@@ -1,6 +1,6 @@
 //! The rules that can be left out, a few at a time, to see what each is worth.
 
-use trust::shared::form::{Fault, Faults};
+use trust_shared::form::{Fault, Faults};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {

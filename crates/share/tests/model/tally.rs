@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use share::signed::Entry;
 use share::volume::{Attempt, Basis, Build, Outcome, Roll, Volume};
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 use crate::real::{DEVICES, Real, device as device_of, ops};
 

@@ -20,7 +20,7 @@
 use std::hash::Hash;
 use std::rc::Rc;
 
-use trust::shared::form::Fault;
+use trust_shared::form::Fault;
 
 use crate::action::{Action, Name, told};
 use crate::broken::Broken;

@@ -8,9 +8,9 @@ use crate::key::{PublicKey, SIGNATURE_BYTES};
 use crate::volume_id::VolumeId;
 
 /// Algorithm byte of an Ed25519 signature in key ids, for the log's own signature.
-pub(crate) const ED25519: u8 = 0x01;
+pub const ED25519: u8 = 0x01;
 /// What a signature line begins with: an em dash and a space.
-pub(crate) const SIGNATURE_PREFIX: &str = "\u{2014} ";
+pub const SIGNATURE_PREFIX: &str = "\u{2014} ";
 
 /// The log's name: one log for each volume and epoch.
 pub fn origin(volume: VolumeId, epoch: u64) -> String {
@@ -18,13 +18,13 @@ pub fn origin(volume: VolumeId, epoch: u64) -> String {
 }
 
 /// The first three lines of a checkpoint's text: origin, size, root.
-pub(crate) fn checkpoint_lines(volume: VolumeId, log: &LogPoint) -> String {
+pub fn checkpoint_lines(volume: VolumeId, log: &LogPoint) -> String {
     let origin = origin(volume, log.epoch);
     format!("{origin}\n{}\n{}\n", log.size, base64(&log.root))
 }
 
 /// The first four bytes of a signature line. They identify the name and key that made it.
-pub(crate) fn key_id(name: &str, algorithm: u8, key: &PublicKey) -> [u8; 4] {
+pub fn key_id(name: &str, algorithm: u8, key: &PublicKey) -> [u8; 4] {
     let digest: [u8; 32] = Sha256::new()
         .chain_update(name)
         .chain_update([b'\n', algorithm])
@@ -36,11 +36,7 @@ pub(crate) fn key_id(name: &str, algorithm: u8, key: &PublicKey) -> [u8; 4] {
 }
 
 /// The line of the log's own signature.
-pub(crate) fn signature_line(
-    name: &str,
-    key: &PublicKey,
-    signature: &[u8; SIGNATURE_BYTES],
-) -> String {
+pub fn signature_line(name: &str, key: &PublicKey, signature: &[u8; SIGNATURE_BYTES]) -> String {
     let id = key_id(name, ED25519, key);
     let payload = [id.as_slice(), signature].concat();
     format!("{SIGNATURE_PREFIX}{name} {}\n", base64(&payload))

@@ -411,7 +411,7 @@ impl Signed {
     }
 
     /// The statement with the signatures of only these roles' keys, also those of unknown algorithms.
-    pub(crate) fn reduced_to(&self, roles: &[&Threshold]) -> Signed {
+    pub fn reduced_to(&self, roles: &[&Threshold]) -> Signed {
         let is_kept = |key: KeyBytes<'_>| roles.iter().any(|role| role.has(key));
         let mut reduced = self.clone();
         let known = |s: &Signature| is_kept(KeyBytes::ed25519(&s.key));

@@ -146,7 +146,7 @@ impl Inode {
     }
 
     /// As [`Inode::decode`], with content of at most `max_inline_bytes` in the inode itself.
-    pub(crate) fn decode_within(bytes: &[u8], max_inline_bytes: usize) -> Result<Inode, Reject> {
+    pub fn decode_within(bytes: &[u8], max_inline_bytes: usize) -> Result<Inode, Reject> {
         let mut d = Decoder::new(bytes, WHAT);
         let format = d.u8()?;
         if format != FORMAT {

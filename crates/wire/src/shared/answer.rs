@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::entry::MAX_OPS_BYTES;
 use trust::statement::MAX_SIGNED_BYTES;
+use trust_shared::entry::MAX_OPS_BYTES;
 
 use super::{MAX_CHECKPOINT_BYTES, MAX_CHECKPOINTS, MAX_NAMES};
 

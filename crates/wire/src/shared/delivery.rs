@@ -6,11 +6,11 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::attest::SignedAttest;
-use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES, SignedEntry};
-use trust::shared::leaf::Leaf;
-use trust::shared::mark::{MarkProof, Marks, Nonce};
-use trust::shared::note::SignedNote;
+use trust_shared::attest::SignedAttest;
+use trust_shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES, SignedEntry};
+use trust_shared::leaf::Leaf;
+use trust_shared::mark::{MarkProof, Marks, Nonce};
+use trust_shared::note::SignedNote;
 
 use super::{MAX_DELIVERY_BYTES, MAX_LEAVES, kind};
 

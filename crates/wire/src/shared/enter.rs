@@ -8,9 +8,9 @@ use std::fmt;
 
 use bytes::{BufMut, BytesMut};
 use trust::Reject;
+use trust::device::DeviceKey;
 use trust::encode::{Decoder, Encoder};
 use trust::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
-use trust::shared::device::DeviceKey;
 use trust::volume_id::VolumeId;
 
 use super::kind;

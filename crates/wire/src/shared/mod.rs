@@ -5,7 +5,7 @@
 //! volume's policy accepts no other server. A device proves its key in its first message, by a signature over what
 //! only the two ends of this TLS session know. None of this is trusted for more than availability, quotas and privacy:
 //! what devices read is proved by signatures and hashes. Byte-exact in `docs/formats/shared-protocol.md`; reasons in
-//! decision 0046. Relies on [`crate::frame`] for the framing and on `trust::shared` for what is signed.
+//! decision 0046. Relies on [`crate::frame`] for the framing and on `trust_shared` for what is signed.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -3,14 +3,14 @@
 //! Decoding checks form and limits only: no signature, and no hash of a body or a block.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use trust::device::DeviceKey;
 use trust::encode::{Decoder, Encoder};
 use trust::key::SIGNATURE_BYTES;
-use trust::shared::attest::SignedAttest;
-use trust::shared::device::DeviceKey;
-use trust::shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES, SignedEntry};
-use trust::shared::mark::Nonce;
-use trust::shared::note::{NOTE_BYTES, SignedNote};
 use trust::{Handle, Record, Reject};
+use trust_shared::attest::SignedAttest;
+use trust_shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES, SignedEntry};
+use trust_shared::mark::Nonce;
+use trust_shared::note::{NOTE_BYTES, SignedNote};
 
 use super::{
     MAX_CHECKPOINT_BYTES, MAX_LEAVES, MAX_LETTER_BYTES, MAX_NAMES, MAX_STORE_BYTES, MAX_TAKE_MS,

@@ -1,12 +1,12 @@
 //! What an op of a shared volume does, in the words of the commands: put, mkdir, mv, rm. Relies on
-//! [`trust::shared::calls`], which builds ops; an op of another shape is called `other`.
+//! [`trust_shared::calls`], which builds ops; an op of another shape is called `other`.
 
 use trust::inode::{Content, FileKind, Inode};
-use trust::shared::change::Change;
-use trust::shared::decision::Decision;
-use trust::shared::guard::Guard;
-use trust::shared::ops::Op;
-use trust::shared::principal::{Device, FileId, Name, Principal, Target};
+use trust_shared::change::Change;
+use trust_shared::decision::Decision;
+use trust_shared::guard::Guard;
+use trust_shared::ops::Op;
+use trust_shared::principal::{Device, FileId, Name, Principal, Target};
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,11 +219,11 @@ mod tests {
 
     use trust::Hasher;
     use trust::inode::{FileContent, Mtime};
-    use trust::shared::calls::{self, Calls, Directory, Held, Replaced, Turn};
-    use trust::shared::effect::Volume;
-    use trust::shared::itable::Fold;
-    use trust::shared::principal::INumber;
     use trust::statement::VolumeId;
+    use trust_shared::calls::{self, Calls, Directory, Held, Replaced, Turn};
+    use trust_shared::effect::Volume;
+    use trust_shared::itable::Fold;
+    use trust_shared::principal::INumber;
 
     use super::*;
 

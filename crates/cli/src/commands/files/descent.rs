@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ::share::files::File;
-use trust::shared::principal::{FileId, Name};
+use trust_shared::principal::{FileId, Name};
 
 use super::local::{Directory, Entry, unreadable};
 use crate::failure::{Failure, Kind, Outcome};

@@ -11,7 +11,7 @@ use ::share::home::Home;
 use serde_json::json;
 use trust::change::{Change, Difference, alike, path};
 use trust::inode::FileKind;
-use trust::shared::principal::Name;
+use trust_shared::principal::Name;
 
 use crate::args::{Diff, entry};
 use crate::changes;

@@ -21,7 +21,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde_json::{Map, json};
 use trust::inode::{Content, Inode, Mtime};
-use trust::shared::principal::{FileId, Name};
+use trust_shared::principal::{FileId, Name};
 
 use super::local::{Directory, timestamps};
 use crate::args::Extract;

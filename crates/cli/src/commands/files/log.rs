@@ -9,9 +9,9 @@ use ::share::files::{Logged, LoggedOp};
 use ::share::home::{Home, Times, When};
 use serde_json::{Map, Value, json};
 use trust::inode::{Content, FileKind};
-use trust::shared::decision::Decision;
-use trust::shared::outcome::{NoEffect, Outcome as Became};
-use trust::shared::principal::{FileId, Principal};
+use trust_shared::decision::Decision;
+use trust_shared::outcome::{NoEffect, Outcome as Became};
+use trust_shared::principal::{FileId, Principal};
 
 use super::acts::{Act, Spot, making};
 use super::ways::Ways;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use ::share::files::{Call, File, Over, Place};
 use serde_json::json;
 use trust::inode::{Content, FileKind, Inode};
-use trust::shared::principal::{FileId, Principal};
+use trust_shared::principal::{FileId, Principal};
 
 use crate::args::{Mkdir, Mv};
 use crate::config::Config;

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use ::share::files::{Call, Changed, Over, Place, Replace, Seen};
 use serde_json::{Map, Value, json};
 use trust::inode::Inode;
-use trust::shared::principal::FileId;
+use trust_shared::principal::FileId;
 
 use super::log::{shown, time};
 use crate::failure::{Failure, Kind, Outcome};

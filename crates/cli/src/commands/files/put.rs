@@ -32,7 +32,7 @@ use trust::inode::{
     Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Xattrs,
     encode_xattrs,
 };
-use trust::shared::principal::{FileId, Name};
+use trust_shared::principal::{FileId, Name};
 
 use super::descent::{Descent, Filling, Next, Old, Pending, There, ToPut, valid};
 use super::local::{Attributes, Entry, Found, Linked, unreadable};

@@ -12,7 +12,7 @@ use ::share::files::{Call, Listed, Place};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::json;
 use trust::inode::FileKind;
-use trust::shared::principal::{FileId, Name};
+use trust_shared::principal::{FileId, Name};
 
 use crate::args::Rm;
 use crate::config::Config;

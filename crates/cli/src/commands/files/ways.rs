@@ -8,9 +8,9 @@ use std::collections::{HashMap, VecDeque};
 
 use ::share::files::Place;
 use trust::inode::FileKind;
-use trust::shared::guard::Guard;
-use trust::shared::ops::Op;
-use trust::shared::principal::{FileId, Name};
+use trust_shared::guard::Guard;
+use trust_shared::ops::Op;
+use trust_shared::principal::{FileId, Name};
 
 use super::acts::{Spot, losses};
 use crate::failure::{Kind, Outcome};

@@ -11,10 +11,10 @@ use ::share::home::Home;
 use serde_json::json;
 use state::private;
 use tokio::time::Instant;
-use trust::shared::decision::{Decision, Label};
-use trust::shared::device::DeviceKey;
-use trust::shared::invitation::{Invitation, Secret};
-use trust::shared::words::Words;
+use trust::device::DeviceKey;
+use trust::words::Words;
+use trust_shared::decision::{Decision, Label};
+use trust_shared::invitation::{Invitation, Secret};
 use wire::shared::{Link, LinkOptions, ServerAddress};
 
 use crate::args::{Global, ShareDeviceAdd, ShareInvite, Waiting};

@@ -4,7 +4,7 @@ use ::share::client::ClientError;
 use ::share::files::{Answer, Call};
 use ::share::home::Home;
 use serde_json::json;
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 use crate::args::{DeviceName, ShareBeacon};
 use crate::config::Config;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::json;
 use trust::Reject;
-use trust::shared::evidence::{self, Convicted, MAX_EVIDENCE_BYTES, Verdict};
 use trust::statement::VolumeId;
+use trust_shared::evidence::{self, Convicted, MAX_EVIDENCE_BYTES, Verdict};
 
 use crate::args::ShareCheck;
 use crate::failure::{Failure, Kind, Outcome};

@@ -7,8 +7,8 @@ use ::share::checkpoint::Posted;
 use ::share::client::{Signable, Status};
 use serde_json::json;
 use trust::key::{PublicKey, SecretKey};
-use trust::shared::checkpoint::Checkpoint;
-use trust::shared::genesis::Policies;
+use trust_shared::checkpoint::Checkpoint;
+use trust_shared::genesis::Policies;
 
 use crate::args::{Global, ShareCheckpoint};
 use crate::commands::key;
@@ -260,7 +260,7 @@ fn is_same(own: &Checkpoint, known: &Known, policies: &Policies) -> Outcome<()> 
 /// The failure for a prefix with entries that nothing speaks for.
 async fn silent(shared: &Shared, status: &Status) -> Failure {
     let members = shared.members().await.ok();
-    let name = |(device, at): &(trust::shared::device::DeviceKey, u64)| {
+    let name = |(device, at): &(trust::device::DeviceKey, u64)| {
         let member = members
             .as_ref()
             .and_then(|members| members.with_key(device));

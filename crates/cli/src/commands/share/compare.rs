@@ -9,8 +9,8 @@ use ::share::client::Compared;
 use serde_json::json;
 use trust::Reject;
 use trust::key::PublicKey;
-use trust::shared::note::{MAX_NOTE_TEXT_BYTES, SignedNote, VerifiedNote};
 use trust::statement::VolumeId;
+use trust_shared::note::{MAX_NOTE_TEXT_BYTES, SignedNote, VerifiedNote};
 
 use crate::args::ShareCompare;
 use crate::config::Config;

@@ -19,8 +19,8 @@ use reader::Tree;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use trust::inode::{Content, FileKind, Inode};
-use trust::shared::principal::{FileId, Name};
 use trust::signer::Signer;
+use trust_shared::principal::{FileId, Name};
 
 use crate::args::{Global, ShareExport};
 use crate::commands::{key, publish as publishing};

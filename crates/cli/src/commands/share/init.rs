@@ -12,9 +12,9 @@ use state::private;
 use trust::key::PublicKey;
 use trust::policy::Genesis;
 use trust::roles::{Roles, Threshold};
-use trust::shared::genesis::{self, Founder, MAX_PATIENCE_MS, SharedRoles, Silence};
 use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
+use trust_shared::genesis::{self, Founder, MAX_PATIENCE_MS, SharedRoles, Silence};
 use wire::shared::ServerAddress;
 
 use crate::args::{Checkpointer, Global, ShareInit};
@@ -191,8 +191,8 @@ impl Terms<'_> {
 #[cfg(test)]
 mod tests {
     use trust::key::SecretKey;
-    use trust::shared::genesis::Policies;
     use trust::signatures::Signatures;
+    use trust_shared::genesis::Policies;
 
     use super::*;
 

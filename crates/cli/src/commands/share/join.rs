@@ -10,7 +10,7 @@ use ::share::client::{self, Begun as Began, ClientError, Options};
 use ::share::home::{Begun, Home, HomeError, NewHome};
 use serde_json::json;
 use tokio::time::Instant;
-use trust::shared::invitation::Invitation;
+use trust_shared::invitation::Invitation;
 use wire::shared::LinkOptions;
 
 use super::admit::WAIT;

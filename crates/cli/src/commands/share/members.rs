@@ -2,9 +2,9 @@
 //! the volume, signed by this device.
 
 use serde_json::{Value, json};
-use trust::shared::decision::{Decision, Label, Role};
-use trust::shared::device::DeviceKey;
-use trust::shared::principal::Principal;
+use trust::device::DeviceKey;
+use trust_shared::decision::{Decision, Label, Role};
+use trust_shared::principal::Principal;
 
 use crate::args::{
     ShareDevice, ShareDeviceRename, ShareGrant, ShareGroup, ShareRole, ShareUserAdd, ShareVolume,

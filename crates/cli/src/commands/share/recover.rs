@@ -12,11 +12,11 @@ use ::share::home::{self, Followed, Home};
 use serde_json::json;
 use state::private;
 use trust::policy::Successor;
-use trust::shared::entry::Prefix;
-use trust::shared::genesis::{self, Policies, SharedRoles};
 use trust::signatures::Signatures;
 use trust::signer::Signer;
 use trust::statement::Signed;
+use trust_shared::entry::Prefix;
+use trust_shared::genesis::{self, Policies, SharedRoles};
 
 use super::compare;
 use crate::args::{Global, ShareRecover};

@@ -9,7 +9,7 @@ use ::share::client::{
 use ::share::files::Call;
 use ::share::home::Times;
 use serde_json::{Value, json};
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 use crate::args::ShareVolume;
 use crate::config::Config;

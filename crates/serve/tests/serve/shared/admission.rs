@@ -117,10 +117,10 @@ async fn admitted_device_enters_and_removed_one_is_cut_off() {
     let mut bob = Device::start(&server.address, key(10)).await;
     bob.until(|delivery| !delivery.more).await;
     bob.begin().await;
-    let remove = trust::shared::decision::Decision::RemoveDevice {
-        device: trust::shared::principal::Device(1),
+    let remove = trust_shared::decision::Decision::RemoveDevice {
+        device: trust_shared::principal::Device(1),
     };
-    ada.write(vec![trust::shared::calls::decide(remove)]).await;
+    ada.write(vec![trust_shared::calls::decide(remove)]).await;
     ada.write(Vec::new()).await;
     let ended = super::device::soon(async {
         loop {

@@ -18,9 +18,9 @@ use store::BlockSink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use trust::Data;
-use trust::shared::decision::Decision;
-use trust::shared::principal::{Device, Name, Principal};
 use trust::tree::inode::{Content, FileContent, Inode, Mtime};
+use trust_shared::decision::Decision;
+use trust_shared::principal::{Device, Name, Principal};
 
 use super::volume::{Running, USER, block, directory, founder, key, options, policy};
 

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
-use trust::shared::mark::Nonce;
+use trust_shared::mark::Nonce;
 use wire::frame::{self, Header};
 use wire::refusal::{ErrorCode, Refusal};
 use wire::shared::enter::{Claim, Enter, Exporter};

@@ -9,10 +9,10 @@ use share::admission::{self, AdmissionError, Answered, Joining};
 use share::host::Host;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use trust::device::DeviceKey;
 use trust::history::Frontier;
-use trust::shared::device::DeviceKey;
-use trust::shared::entry::Prefix;
-use trust::shared::invitation::{Invitation, Secret};
+use trust_shared::entry::Prefix;
+use trust_shared::invitation::{Invitation, Secret};
 use wire::refusal::ErrorCode;
 use wire::shared::{Link, LinkError, LinkOptions, ServerAddress};
 

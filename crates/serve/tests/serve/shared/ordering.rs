@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serve::shared::limits;
 use share::host::{Host, HostOptions};
-use trust::shared::entry::Prefix;
-use trust::shared::note::Note;
+use trust_shared::entry::Prefix;
+use trust_shared::note::Note;
 use wire::shared::link::{Link, LinkError};
 use wire::shared::{OTHER_LOG, REPLACED, RESTORED, SentLeaf};
 

@@ -15,11 +15,11 @@ use tokio::task::JoinHandle;
 use trust::frame::Packer;
 use trust::key::SecretKey;
 use trust::policy::{Genesis, Roles, Threshold};
-use trust::shared::genesis::{Founder, Policies, SharedRoles, Silence, genesis};
 use trust::signatures::Signatures;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
 use trust::{Hasher, Kind, Record};
+use trust_shared::genesis::{Founder, Policies, SharedRoles, Silence, genesis};
 use wire::shared::ServerAddress;
 
 pub const USER: [u8; 32] = [0x0a; 32];

@@ -4,10 +4,10 @@ use trust::Handle;
 use trust::history::{Frontier, leaf_hash};
 use trust::key::SecretKey;
 use trust::map::MapRoot;
-use trust::shared::checkpoint::Row;
-use trust::shared::decision::Label;
-use trust::shared::members::{FirstMembers, Members};
-use trust::shared::note::Note;
+use trust_shared::checkpoint::Row;
+use trust_shared::decision::Label;
+use trust_shared::members::{FirstMembers, Members};
+use trust_shared::note::Note;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Whether a device has written something new, by a signature that this device has verified.
 
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 use super::Core;
 use crate::roster::Product;

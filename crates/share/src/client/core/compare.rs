@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trust::shared::note::SignedNote;
+use trust_shared::note::SignedNote;
 
 use super::Core;
 use crate::client::error::Stopped;

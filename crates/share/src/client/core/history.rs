@@ -1,7 +1,7 @@
 //! Pages of the log, for people: from the leaves of the floor, newest first. Roots of its prefixes.
 
-use trust::shared::effect::Missing;
-use trust::shared::principal::Device;
+use trust_shared::effect::Missing;
+use trust_shared::principal::Device;
 
 use super::{Core, MAX_ROUNDS, Out};
 use crate::client::evidence::Proofs;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use trust::shared::effect::Missing;
+use trust_shared::effect::Missing;
 
 use super::{Core, Lacks, MAX_ROUNDS, Out, read_body};
 use crate::disk::DiskError;

@@ -21,10 +21,10 @@ use tokio::sync::oneshot;
 use trust::frame::Packer;
 use trust::history::LogPoint;
 use trust::reach::Wanted;
-use trust::shared::attest::SignedAttest;
-use trust::shared::note::SignedNote;
-use trust::shared::ops::Body;
 use trust::{Record, Reject};
+use trust_shared::attest::SignedAttest;
+use trust_shared::note::SignedNote;
+use trust_shared::ops::Body;
 
 use super::error::{Differing, Stopped};
 use super::evidence::Court;

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use trust::shared::principal::Principal;
+use trust_shared::principal::Principal;
 
 use super::{Core, Input, MAX_ROUNDS, Out, Ticket};
 use crate::client::error::Stopped;

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use trust::Hasher;
-use trust::shared::note::SignedNote;
+use trust_shared::note::SignedNote;
 
 use self::beacons::{Held, Kind};
 use super::Answered;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use trust::encode::{Decoder, Encoder};
-use trust::shared::members::Members;
-use trust::shared::principal::{Device, Target};
 use trust::tree::inode::{FileKind, Inode, MAX_INODE_BYTES};
+use trust_shared::members::Members;
+use trust_shared::principal::{Device, Target};
 
 use super::field::{
     Read, device, file, list, option, read_device, read_file, read_list, read_name, read_option,

@@ -6,8 +6,8 @@ use state::StateError;
 use store::StoreError;
 use trust::Reject;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::entry::Prefix;
-use trust::shared::note::SignedNote;
+use trust_shared::entry::Prefix;
+use trust_shared::note::SignedNote;
 
 use super::WHAT;
 use super::field::{

@@ -3,11 +3,11 @@
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use trust::device::DeviceKey;
 use trust::encode::{Decoder, Encoder};
 use trust::error::Reject;
-use trust::shared::device::DeviceKey;
-use trust::shared::principal::{Device, FileId, INumber, Name, Principal};
 use trust::tree::inode::MAX_NAME_BYTES;
+use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
 pub(super) type Read<T> = Result<T, Reject>;
 

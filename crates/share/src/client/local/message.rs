@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use store::StoreError;
 use trust::encode::{Decoder, Encoder};
-use trust::shared::note::SignedNote;
 use trust::{Handle, Record, Reject};
+use trust_shared::note::SignedNote;
 
 use super::answer::{answered, read_answered};
 use super::engine::{

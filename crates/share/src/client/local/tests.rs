@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use store::StoreError;
+use trust::device::DeviceKey;
 use trust::frame::Packer;
 use trust::handle::Kind;
 use trust::history::LogPoint;
 use trust::key::SecretKey;
-use trust::shared::device::DeviceKey;
-use trust::shared::entry::Prefix;
-use trust::shared::genesis::Founder;
-use trust::shared::members::{FirstMembers, Members};
-use trust::shared::note::{Note, SignedNote};
-use trust::shared::principal::{Device, FileId, INumber, Name, Principal, Target};
 use trust::tree::inode::{Content, FileContent, FileKind, Inode, Mtime};
 use trust::volume_id::VolumeId;
 use trust::{Handle, Record};
+use trust_shared::entry::Prefix;
+use trust_shared::genesis::Founder;
+use trust_shared::members::{FirstMembers, Members};
+use trust_shared::note::{Note, SignedNote};
+use trust_shared::principal::{Device, FileId, INumber, Name, Principal, Target};
 
 use super::engine::TROUBLES;
 use super::*;

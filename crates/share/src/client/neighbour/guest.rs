@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use trust::Record;
-use trust::shared::note::SignedNote;
+use trust_shared::note::SignedNote;
 
 use super::line::{Got, LocalLine, Op, Want};
 use super::plug::Plug;

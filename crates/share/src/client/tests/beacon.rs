@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 use super::hosted::{Hosted, Wire};
 use super::lies::forger;

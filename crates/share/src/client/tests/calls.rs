@@ -99,7 +99,7 @@ async fn removed_device_is_told_so_before_the_deadline_of_its_call() {
     let (one, two) = (lab.client(1), lab.client(2));
     lab.admit(&one, 2).await;
     two.running(soon()).await.unwrap();
-    let device = trust::shared::principal::Device(2);
+    let device = trust_shared::principal::Device(2);
     let remove = Call::Decide(Decision::RemoveDevice { device });
     assert_eq!(done(one.call(remove, soon()).await), Answer::Settled);
     let called = two.call(create(&two, "a", "by two"), Instant::now() + FOR_EVER);

@@ -1,8 +1,8 @@
 //! Devices that begin with a checkpoint, and checkpointers that make one.
 
-use trust::shared::checkpoint::Checkpoint;
-use trust::shared::note::SignedNote;
 use trust::statement::Signed;
+use trust_shared::checkpoint::Checkpoint;
+use trust_shared::note::SignedNote;
 
 use super::*;
 use crate::checkpoint::Posted;
@@ -343,7 +343,7 @@ async fn log_that_does_not_continue_the_checkpoint_convicts_the_server() {
         panic!("{error}");
     };
     let file = std::fs::read(evidence.unwrap()).unwrap();
-    trust::shared::evidence::verify(&file).unwrap();
+    trust_shared::evidence::verify(&file).unwrap();
     // What it began with stays readable.
     let lookup = Call::Lookup {
         place: place(&three, "a"),
@@ -374,7 +374,7 @@ async fn device_that_began_late_compares_what_it_can() {
     let Compared::Fork { evidence: Ok(path) } = found else {
         panic!("{found:?}");
     };
-    trust::shared::evidence::verify(&std::fs::read(path).unwrap()).unwrap();
+    trust_shared::evidence::verify(&std::fs::read(path).unwrap()).unwrap();
 }
 
 /// Without its beginning a device does not start again from nothing.

@@ -9,13 +9,13 @@ use store::BlockSink;
 use trust::Kind;
 use trust::frame::Packer;
 use trust::policy::Successor;
-use trust::shared::entry::Prefix;
-use trust::shared::evidence::{Convicted, verify};
-use trust::shared::genesis::{self, Policies};
-use trust::shared::mark::{MarkTree, Nonce};
-use trust::shared::note::Note;
 use trust::signatures::Signatures;
 use trust::tree::array::ArrayRoot;
+use trust_shared::entry::Prefix;
+use trust_shared::evidence::{Convicted, verify};
+use trust_shared::genesis::{self, Policies};
+use trust_shared::mark::{MarkTree, Nonce};
+use trust_shared::note::Note;
 
 use super::*;
 use crate::client::{Phase, Stopped};

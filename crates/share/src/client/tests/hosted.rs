@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use store::{BlockSink, BlockStore, BoxFuture, StoreError};
 use tokio::sync::{Notify, oneshot};
-use trust::shared::device::DeviceKey;
-use trust::shared::leaf;
+use trust::device::DeviceKey;
 use trust::{Handle, Record};
+use trust_shared::leaf;
 
 use crate::client::connection::{Deliveries, Dial, Line, Lost, Stores, Trouble};
 use crate::engine::{Reply, Request};
@@ -335,7 +335,7 @@ fn reply(delivery: Delivery) -> Reply<Product> {
     }
 }
 
-type Proofs = Vec<(trust::shared::mark::Nonce, trust::shared::mark::MarkProof)>;
+type Proofs = Vec<(trust_shared::mark::Nonce, trust_shared::mark::MarkProof)>;
 
 fn leaf(stored: &StoredLeaf, proofs: Proofs) -> Leaf<Product> {
     match leaf::Leaf::decode(stored.leaf.clone()).unwrap() {

@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use trust::history::{Frontier, LogPoint};
-use trust::shared::evidence::{Convicted, verify};
-use trust::shared::mark::{MarkTree, Nonce};
-use trust::shared::note::{Note, SignedNote};
+use trust_shared::evidence::{Convicted, verify};
+use trust_shared::mark::{MarkTree, Nonce};
+use trust_shared::note::{Note, SignedNote};
 
 use super::*;
 use crate::client::{Compared, Phase, Stopped, Trouble};
@@ -15,7 +15,7 @@ use crate::prefixes::Rfc6962;
 use crate::roster::{Product, lacks_decision};
 use crate::scheme::Leaf;
 use crate::signed::{Entry, Marks};
-use trust::shared::entry::SignedEntry;
+use trust_shared::entry::SignedEntry;
 
 /// What a device was shown, as hashes; the liar goes on from there.
 type Shown = Arc<Mutex<Vec<[u8; 32]>>>;

@@ -18,17 +18,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sim::time::eventually;
 use tempfile::TempDir;
+use trust::device::DeviceKey;
 use trust::history::LogPoint;
 use trust::key::SecretKey;
 use trust::policy::Genesis;
 use trust::roles::{Roles, Threshold};
-use trust::shared::decision::Decision;
-use trust::shared::device::DeviceKey;
-use trust::shared::genesis::{Founder, SharedRoles, Silence, genesis};
-use trust::shared::principal::{Name, Principal};
 use trust::statement::Signed;
 use trust::tree::inode::{Content, FileContent, Inode, Mtime};
 use trust::volume_id::VolumeId;
+use trust_shared::decision::Decision;
+use trust_shared::genesis::{Founder, SharedRoles, Silence, genesis};
+use trust_shared::principal::{Name, Principal};
 
 use super::driver::Driver;
 use super::start::{Parts, seen};
@@ -198,7 +198,7 @@ impl Lab {
     /// Admits the device of a machine as one of ada's.
     async fn admit(&self, admin: &Client, machine: u8) {
         let decision = Decision::AdmitDevice {
-            device: trust::shared::principal::Device(machine.into()),
+            device: trust_shared::principal::Device(machine.into()),
             key: key(machine).public(),
             user: Principal::from_bytes([7; 32]),
         };

@@ -1,6 +1,6 @@
 //! Devices fold unasked, forget what is folded, and read the same as before.
 
-use trust::shared::decision::{Label, Role};
+use trust_shared::decision::{Label, Role};
 
 use super::*;
 use crate::client::Folding;
@@ -102,7 +102,7 @@ async fn admit_stranger(admin: &Client, machine: u8, user: Principal) {
             role: Role::Writer,
         },
         Decision::AdmitDevice {
-            device: trust::shared::principal::Device(machine.into()),
+            device: trust_shared::principal::Device(machine.into()),
             key: key(machine).public(),
             user,
         },

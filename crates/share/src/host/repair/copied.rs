@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use store::StoreError;
 use store::disk::read_file;
 use store::names;
-use trust::shared::genesis::Policies;
 use trust::statement::{Job, MAX_SIGNED_BYTES, Signed};
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::Policies;
 
 use super::super::HostError;
 use super::super::directory::{is_shared, policy_numbers};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use store::disk::{Disk, io_error, replace_file};
 use store::names::TEMPORARY;
+use trust::device::{DeviceKey, KnownDevice};
 use trust::history::{Frontier, leaf_hash};
-use trust::shared::device::{DeviceKey, KnownDevice};
 use trust::volume_id::VolumeId;
 
 use super::super::HostError;

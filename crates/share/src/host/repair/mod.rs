@@ -30,9 +30,9 @@ use store::mend::{DAMAGED, kept_name};
 use store::names::{self, TEMPORARY};
 use store::survey::Told;
 use store::{Repository, StoreError, format};
-use trust::shared::genesis::Policies;
 use trust::volume_id::VolumeId;
 use trust::{Handle, Hasher, Record};
+use trust_shared::genesis::Policies;
 
 pub(super) use self::copied::Copied;
 use self::copied::noted;
@@ -448,9 +448,9 @@ impl<'a> Repair<'a> {
     /// The same file of the copy, if it is whole there and says the same at each time: evidence.
     fn small_copy(&self, number: u64, name: &str) -> Option<bytes::Bytes> {
         let copy = self.copy.filter(|_| name.starts_with(EVIDENCE))?.parts()?;
-        let most = trust::shared::evidence::MAX_EVIDENCE_BYTES;
+        let most = trust_shared::evidence::MAX_EVIDENCE_BYTES;
         let bytes = store::disk::read_file(&*copy.disk(number), name, most).ok()??;
-        trust::shared::evidence::verify(&bytes).ok()?;
+        trust_shared::evidence::verify(&bytes).ok()?;
         Some(bytes)
     }
 }

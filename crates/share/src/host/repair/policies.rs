@@ -2,10 +2,10 @@
 //! policies after it continue it.
 
 use store::names;
-use trust::shared::genesis::Policies;
 use trust::signatures::Signatures;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::Policies;
 
 use super::super::HostError;
 use super::super::directory::SIGNATURES;

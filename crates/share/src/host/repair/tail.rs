@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use trust::shared::genesis::Epoch;
+use trust_shared::genesis::Epoch;
 use wal::Lsn;
 
 use super::super::HostError;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use sim::device::{Fault, Lie, Stop};
 use sim::disk::CrashDisk;
 use trust::frame::Packer;
-use trust::shared::note::SignedNote;
 use trust::{Hasher, Kind, Record};
+use trust_shared::note::SignedNote;
 
 use super::super::{Core, HostError};
 use super::devices::{Device, admit, lock, nonce};
@@ -30,7 +30,7 @@ struct Acknowledged {
 
 fn block(number: u64) -> Record {
     let plain = sim::random::noise(number + 1, 3000);
-    let policies = trust::shared::genesis::Policies::begin(
+    let policies = trust_shared::genesis::Policies::begin(
         genesis_policy().0,
         &genesis_policy().1,
         &mut trust::signatures::Signatures::new(4),

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use trust::device::{DeviceKey, Incarnation};
 use trust::history::{Frontier, leaf_hash};
 use trust::key::SecretKey;
-use trust::shared::change::Change;
-use trust::shared::decision::Decision;
-use trust::shared::device::{DeviceKey, Incarnation};
-use trust::shared::entry::Prefix;
-use trust::shared::form::Heading;
-use trust::shared::genesis::Policies;
-use trust::shared::mark::Nonce;
-use trust::shared::note::SignedNote;
-use trust::shared::ops::Op;
-use trust::shared::principal::{Device as Number, FileId, INumber, Principal};
+use trust_shared::change::Change;
+use trust_shared::decision::Decision;
+use trust_shared::entry::Prefix;
+use trust_shared::form::Heading;
+use trust_shared::genesis::Policies;
+use trust_shared::mark::Nonce;
+use trust_shared::note::SignedNote;
+use trust_shared::ops::Op;
+use trust_shared::principal::{Device as Number, FileId, INumber, Principal};
 
 use super::super::{Core, Delivery, HostError, Session};
 use super::world::{genesis_policy, key, orderer};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use sim::device::Stop;
 use trust::policy::Successor;
-use trust::shared::entry::Prefix;
-use trust::shared::genesis::{self, Policies, SharedRoles};
 use trust::signatures::Signatures;
 use trust::statement::Signed;
+use trust_shared::entry::Prefix;
+use trust_shared::genesis::{self, Policies, SharedRoles};
 
 use super::super::{Core, HostError, epochs};
 use super::devices::{Device, admit, nonce};
@@ -122,7 +122,7 @@ fn log_begins_again_with_the_prefix_and_takes_nothing_of_the_old_epoch() {
     // The note of a device that has not gone over.
     let (volume, key) = (genesis_policy().0, orderer());
     let log = start.in_epoch(0);
-    let note = trust::shared::note::Note { log, time_ms: 1 }.sign(volume, &key);
+    let note = trust_shared::note::Note { log, time_ms: 1 }.sign(volume, &key);
     let refused = one.session.receive(&Request::Open(Some(note)));
     assert!(matches!(
         refused,

@@ -116,7 +116,7 @@ fn commit_that_finds_no_space_goes_on_when_there_is_some() {
 fn blocks_of(numbers: std::ops::Range<u64>) -> Vec<Record> {
     let (volume, genesis) = genesis_policy();
     let mut signatures = trust::signatures::Signatures::new(4);
-    let policies = trust::shared::genesis::Policies::begin(volume, &genesis, &mut signatures);
+    let policies = trust_shared::genesis::Policies::begin(volume, &genesis, &mut signatures);
     let hasher = policies.unwrap().chain().hasher();
     let block = |number| {
         let plain = sim::random::noise(number, 60_000);

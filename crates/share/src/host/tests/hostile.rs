@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::disk::Disk;
-use trust::shared::entry::SignedEntry;
-use trust::shared::evidence::{self, Convicted};
+use trust_shared::entry::SignedEntry;
+use trust_shared::evidence::{self, Convicted};
 
 use super::super::mailbox::Refused;
 use super::super::rate::Rate;

@@ -9,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 
 use super::super::{Host, HostOptions};
 use super::devices::{Device, admit, lock, nonce};

@@ -62,7 +62,7 @@ fn block(number: u64) -> Record {
     let plain = sim::random::noise(number + 1, 3000);
     let signatures = &mut trust::signatures::Signatures::new(4);
     let (volume, genesis) = genesis_policy();
-    let policies = trust::shared::genesis::Policies::begin(volume, &genesis, signatures);
+    let policies = trust_shared::genesis::Policies::begin(volume, &genesis, signatures);
     let hasher = policies.unwrap().chain().hasher();
     Record {
         handle: hasher.name(Kind::Data, &plain),

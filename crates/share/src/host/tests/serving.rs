@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use trust::shared::device::DeviceKey;
-use trust::shared::mark::Marks;
+use trust::device::DeviceKey;
+use trust_shared::mark::Marks;
 
 use super::super::{Host, HostError, HostOptions, Session};
 use super::devices::{Device, admit, lock, nonce, remove};

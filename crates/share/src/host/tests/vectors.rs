@@ -1,10 +1,10 @@
 //! The bytes of docs/formats/shared-server.md, and other bytes in their places.
 
 use bytes::Bytes;
+use trust::device::{DeviceKey, Incarnation};
 use trust::encode::Encoder;
 use trust::history::Frontier;
-use trust::shared::device::{DeviceKey, Incarnation};
-use trust::shared::entry::Author;
+use trust_shared::entry::Author;
 
 use super::super::leaves::FileHead;
 use super::super::leaves::file::Content;
@@ -51,7 +51,7 @@ fn one() -> Frontier {
 
 fn trail() -> Trail {
     let (volume, _) = genesis_policy();
-    let founder = trust::shared::genesis::Founder {
+    let founder = trust_shared::genesis::Founder {
         user: [6; 32],
         name: "ada".to_owned(),
         device: super::world::key(1).public(),

@@ -8,11 +8,11 @@ use sim::device::Machine;
 use sim::disk::CrashDisk;
 use store::Repository;
 use trust::key::SecretKey;
-use trust::shared::genesis::{self, Founder, SharedRoles, Silence};
 use trust::statement::Signed;
 use trust::statement::policy::Genesis;
 use trust::statement::roles::{Roles, Threshold};
 use trust::volume_id::VolumeId;
+use trust_shared::genesis::{self, Founder, SharedRoles, Silence};
 use wal::Device as _;
 
 use super::super::directory::{self, Place};

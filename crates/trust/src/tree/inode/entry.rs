@@ -48,7 +48,7 @@ impl Entry {
     }
 
     /// As [`Entry::decode`], with content of at most `max_inline_bytes` in the inode itself.
-    pub(crate) fn decode_within(bytes: &[u8], max_inline_bytes: usize) -> Result<Entry, Reject> {
+    pub fn decode_within(bytes: &[u8], max_inline_bytes: usize) -> Result<Entry, Reject> {
         match bytes.first() {
             Some(&BLOCK) => {}
             Some(&form @ SHARED..=LAST_RESERVED) => {
@@ -74,7 +74,7 @@ impl Entry {
     }
 
     /// As [`Entry::place`], with content of at most `max_inline_bytes` in the inode itself.
-    pub(crate) fn place_within(
+    pub fn place_within(
         key: &[u8],
         inode: &Inode,
         hasher: &Hasher,

@@ -7,7 +7,7 @@ use curve25519_dalek::scalar::Scalar;
 use sha2::{Digest, Sha512};
 use trust::key::PublicKey;
 
-use super::hex;
+use super::lines::hex;
 
 const HEADER: &str = "\
 # Ed25519 (docs/formats/verification.md, 1): good or bad | name | key | message | signature

@@ -9,7 +9,7 @@ use trust::inode::{Content, Inode, Mtime};
 use trust::path_proof::{Demands, PathProof, Prover};
 use trust::root::RootRecord;
 
-use super::refused::{Lines, patch};
+use super::lines::{Lines, patch};
 use crate::world::*;
 
 pub fn add(lines: &mut Lines) {
@@ -210,7 +210,7 @@ fn path_proofs(lines: &mut Lines) {
             name,
             expected,
             bytes,
-            &super::hex(path),
+            &super::lines::hex(path),
             result,
         );
     };
@@ -257,7 +257,7 @@ fn path_proofs(lines: &mut Lines) {
         &blocks(&[&patch(&root, 2, &[0])]),
     );
     for path in ["a//b", "/a", "a/", ".", "a/..", "a\0"] {
-        let name = format!("path-{}", super::hex(path.as_bytes()));
+        let name = format!("path-{}", super::lines::hex(path.as_bytes()));
         let bytes = proof_bytes(path.as_bytes(), &head, &[&root]);
         add(&name, "malformed", path.as_bytes(), &bytes);
     }

@@ -9,7 +9,7 @@ use trust::inode::{Content, Entry, Inode, Mtime, decode_xattrs};
 use trust::map::MapRoot;
 use trust::text::{self, Noun};
 
-use super::refused::{Lines, patch};
+use super::lines::{Lines, patch};
 use crate::world::key;
 
 pub fn add(lines: &mut Lines) {

@@ -7,7 +7,7 @@ use trust::head::Head;
 use trust::judge::{Freshness, Offer, Terms};
 use trust::signatures::Signatures;
 
-use super::{hex, verdict};
+use super::lines::{hex, verdict};
 use crate::world::*;
 
 const HEADER: &str = "\

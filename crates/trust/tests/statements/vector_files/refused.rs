@@ -11,7 +11,8 @@ use trust::statement::{Purpose, Signed, Statement};
 use trust::timestamp::Timestamp;
 use trust::{Reject, signatures::Signatures};
 
-use super::{heads, hex, inodes, trees, verdict};
+use super::lines::{Lines, hex, patch};
+use super::{heads, inodes, trees};
 use crate::world::*;
 
 const HEADER: &str = "\
@@ -32,64 +33,6 @@ const HEADER: &str = "\
 #             FRONTIER of the newer one.
 # text        text (as bytes) that names 32 bytes. Context: the prefix wanted.
 ";
-
-/// The lines of the file, and those whose verdict is another than expected.
-pub struct Lines {
-    text: String,
-    wrong: Vec<String>,
-}
-
-impl Lines {
-    /// A file that begins with this comment.
-    pub fn new(header: &str) -> Lines {
-        Lines {
-            text: header.to_owned(),
-            wrong: Vec::new(),
-        }
-    }
-
-    /// The file's text. Panics when a verdict is another than expected.
-    pub fn finish(self) -> String {
-        assert!(self.wrong.is_empty(), "{:#?}", self.wrong);
-        self.text
-    }
-
-    /// Adds what the lines after it need.
-    pub fn context(&mut self, name: &str, bytes: &[u8]) {
-        self.text += &format!("{name} {}\n", hex(bytes));
-    }
-
-    /// Adds bytes whose verdict is `expected`.
-    pub fn add<T>(
-        &mut self,
-        structure: &str,
-        name: &str,
-        expected: &str,
-        bytes: &[u8],
-        result: Result<T, Reject>,
-    ) {
-        self.add_within(structure, name, expected, bytes, "", result);
-    }
-
-    /// As [`Lines::add`], for bytes that are judged in a context.
-    pub fn add_within<T>(
-        &mut self,
-        structure: &str,
-        name: &str,
-        expected: &str,
-        bytes: &[u8],
-        context: &str,
-        result: Result<T, Reject>,
-    ) {
-        let why = result.as_ref().err();
-        if verdict(&result) != expected {
-            self.wrong.push(format!("{structure} {name}: {why:?}"));
-        }
-        let line = format!("{structure} {expected} {name} {} {context}", hex(bytes));
-        self.text += line.trim_end();
-        self.text += "\n";
-    }
-}
 
 pub fn text() -> String {
     let mut lines = Lines::new(HEADER);
@@ -128,13 +71,6 @@ pub fn read(bytes: &[u8]) -> Result<(), Reject> {
         Purpose::Timestamp => statement.read::<Timestamp>(volume).map(drop),
         Purpose::Checkpoint => unreachable!("no purpose of a published volume"),
     }
-}
-
-/// `bytes` with `with` in the place of what is at `at`.
-pub fn patch(bytes: &[u8], at: usize, with: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    bytes[at..at + with.len()].copy_from_slice(with);
-    bytes
 }
 
 fn statements(lines: &mut Lines) {

@@ -7,8 +7,8 @@ use trust::handle::{ArrayNode, BlockKind, Data, Hasher, Kind, MapNode};
 use trust::map::{self, ChildRef, Interval};
 use trust::{Handle, Record, Reject};
 
-use super::hex;
-use super::refused::{Lines, patch};
+use super::lines::hex;
+use super::lines::{Lines, patch};
 
 /// The iv under which the vectors of docs/formats/blocks.md stand.
 pub const IV: [u8; 32] = {

@@ -1,13 +1,13 @@
 //! Deliveries come back from their parts; parts that do not fit together are refused.
 
+use trust::device::{DeviceKey, Incarnation};
 use trust::history::LogPoint;
 use trust::key::SecretKey;
-use trust::shared::attest::Attest;
-use trust::shared::device::{DeviceKey, Incarnation};
-use trust::shared::entry::{Content, Entry, Ops, Prefix, body_hash};
-use trust::shared::mark::MarkTree;
-use trust::shared::note::Note;
 use trust::volume_id::VolumeId;
+use trust_shared::attest::Attest;
+use trust_shared::entry::{Content, Entry, Ops, Prefix, body_hash};
+use trust_shared::mark::MarkTree;
+use trust_shared::note::Note;
 
 use super::*;
 

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use trust::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
-use trust::shared::entry::MAX_OPS_BYTES;
 use trust::{Handle, Record, Reject};
+use trust_shared::entry::MAX_OPS_BYTES;
 
 use crate::shared::answer::{decode_bodies, decode_checkpoints, decode_have, decode_policies};
 use crate::shared::delivery::decode_leaves;

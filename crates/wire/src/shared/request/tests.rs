@@ -1,14 +1,14 @@
 //! Every message comes back as it was sent, has one encoding, and is refused beyond its limits.
 
 use proptest::prelude::*;
+use trust::device::Incarnation;
 use trust::frame::Packer;
 use trust::handle::{Hasher, Kind};
 use trust::key::SecretKey;
-use trust::shared::attest::Attest;
-use trust::shared::device::Incarnation;
-use trust::shared::entry::{Content, Entry, Ops, Prefix, body_hash};
-use trust::shared::note::Note;
 use trust::volume_id::VolumeId;
+use trust_shared::attest::Attest;
+use trust_shared::entry::{Content, Entry, Ops, Prefix, body_hash};
+use trust_shared::note::Note;
 
 use super::*;
 use crate::frame::{HEADER_BYTES, take};

@@ -3,9 +3,9 @@
 use bytes::BytesMut;
 use trust::Handle;
 use trust::history::LogPoint;
-use trust::shared::mark::{MarkTree, Nonce};
-use trust::shared::note::Note;
 use trust::volume_id::VolumeId;
+use trust_shared::mark::{MarkTree, Nonce};
+use trust_shared::note::Note;
 use wire::frame::{Header, hello};
 use wire::shared::answer::{encode_have, encode_policies};
 use wire::shared::delivery::{End, LeavesPart};

@@ -8,8 +8,8 @@ use store::{BlockSink, BlockStore};
 use tokio::sync::Notify;
 use trust::frame::Packer;
 use trust::handle::{Hasher, Kind};
-use trust::shared::mark::Nonce;
 use trust::{Handle, Record};
+use trust_shared::mark::Nonce;
 use wire::refusal::put_error;
 use wire::shared::answer::encode_have;
 use wire::shared::link::LinkError;
@@ -173,7 +173,7 @@ async fn messages_of_the_session_have_no_answer_and_a_refusal_ends_it() {
     let (link, mut pushes) = linked(behave).await;
     link.open(None).unwrap();
     link.mark(&Nonce::from_bytes([1; 32])).unwrap();
-    link.ask(&trust::shared::device::DeviceKey::from_bytes([2; 32]))
+    link.ask(&trust::device::DeviceKey::from_bytes([2; 32]))
         .unwrap();
     let ended = pushes.next().await.unwrap_err();
     assert_eq!(ended.code(), Some(FULL));

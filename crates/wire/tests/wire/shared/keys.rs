@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use trust::shared::device::DeviceKey;
+use trust::device::DeviceKey;
 use trust::volume_id::VolumeId;
 use wire::shared::ServerAddress;
 use wire::shared::enter::{Claim, Enter};

@@ -1,0 +1,261 @@
+//! The judge of one op: permission, then guards, then the conditions that every change implies. Relies on `shape`
+//! for the op alone and on [`Members`] for permission; values come from whoever evaluates.
+//!
+//! What a change implies: no entries without their directory, no directory that goes with entries, no file that
+//! changes its type, no new file under the number of another device. Without this, values would depend on whether a
+//! reader starts from a fold.
+
+use super::{Lock, Values, Volume, shape};
+use crate::change::Change;
+use crate::guard::Guard;
+use crate::itable::Known;
+use crate::key::Key;
+use crate::members::Members;
+use crate::ops::Op;
+use crate::outcome::{NoEffect, Outcome, Written};
+use crate::principal::{FileId, Target};
+use trust::tree::inode::FileKind;
+
+/// An op at its place in the log.
+pub(super) struct Placed<'a> {
+    pub written: &'a Written,
+    pub op: &'a Op,
+    /// Whether the outline names the key for this op.
+    pub listed: &'a dyn Fn(&Key) -> bool,
+}
+
+impl<'a> Placed<'a> {
+    /// The changes that exist.
+    pub fn changes(&self) -> impl Iterator<Item = &'a Change> {
+        let listed = self.listed;
+        let changes = self.op.changes.iter();
+        changes.filter(move |change| listed(&change.key()))
+    }
+
+    /// By how much a change alters the number of entries of its directory. The op's guard says what was there.
+    pub fn added(&self, change: &Change) -> Option<(FileId, i64)> {
+        let (at, called, after) = match change {
+            Change::Link {
+                directory, name, ..
+            } => (directory, name, 1),
+            Change::Unlink { directory, name } => (directory, name, 0),
+            _ => return None,
+        };
+        let before = self.op.guards.iter().find_map(|guard| match guard {
+            Guard::EntryIs {
+                directory,
+                name,
+                is,
+            } if directory == at && name == called => Some(i64::from(is.is_some())),
+            _ => None,
+        });
+        Some((*at, after - before.unwrap_or(0)))
+    }
+}
+
+/// What becomes of an op that [`is_permitted`]; `None` when it depends on values that are not known yet.
+pub(super) fn judge(
+    volume: &Volume,
+    members: &Members,
+    placed: &Placed<'_>,
+    values: &mut impl Values,
+) -> Option<Outcome> {
+    let written = placed.written;
+    if let Some(outcome) = members.judge(written, placed.op, placed.listed) {
+        return Some(outcome);
+    }
+    let changes: Vec<&Change> = placed.changes().collect();
+    let guards = placed.op.guards.as_slice();
+    if !shape::is_right(guards, &changes, &volume.root) {
+        return Some(Outcome::None(NoEffect::Misformed));
+    }
+    if !may_move(members, written, guards, &changes) {
+        return Some(Outcome::None(NoEffect::NotPermitted));
+    }
+    if !may_pass(members, written, &changes) {
+        return Some(Outcome::None(NoEffect::NotPermitted));
+    }
+    let mut verdict = Verdict::default();
+    let judge = Judge {
+        volume,
+        written,
+        guards,
+    };
+    for guard in guards {
+        verdict.add(judge.guard(guard, values));
+    }
+    for change in changes {
+        verdict.add(judge.change(change, values));
+    }
+    verdict.outcome()
+}
+
+/// Whether the author may change what the outline names for the op.
+pub(super) fn is_permitted(members: &Members, written: &Written, keys: &[Key]) -> bool {
+    let may = |key| members.may_change(written.device, key, written.position);
+    keys.iter().all(may)
+}
+
+/// Whether the author may give another parent to the directories that the op moves: their `..` is another one then.
+fn may_move(members: &Members, written: &Written, guards: &[Guard], changes: &[&Change]) -> bool {
+    let may_write = |principal| members.may_write(written.device, principal, written.position);
+    shape::moved(guards, changes).all(|moved| may_write(moved.principal))
+}
+
+/// Whether the devices that the op passes locks to may change the files. A lock of a device that may not would stop
+/// those that may.
+fn may_pass(members: &Members, written: &Written, changes: &[&Change]) -> bool {
+    changes.iter().all(|change| match change {
+        Change::Pass { file, to } => members.may_write(*to, file.principal, written.position),
+        _ => true,
+    })
+}
+
+/// The first refusal, once everything is known. What is refused first does not depend on what was known first.
+#[derive(Default)]
+struct Verdict {
+    refused: Option<NoEffect>,
+    waits: bool,
+}
+
+impl Verdict {
+    fn add(&mut self, found: Known<Result<(), NoEffect>>) {
+        let refusal = match found {
+            Known::Is(Ok(())) => return,
+            Known::Is(Err(why)) => why,
+            Known::Damaged(_) => NoEffect::Damaged,
+            Known::NotYet => {
+                self.waits = true;
+                return;
+            }
+        };
+        self.refused.get_or_insert(refusal);
+    }
+
+    fn outcome(self) -> Option<Outcome> {
+        match (self.waits, self.refused) {
+            (true, _) => None,
+            (false, Some(why)) => Some(Outcome::None(why)),
+            (false, None) => Some(Outcome::Effect),
+        }
+    }
+}
+
+struct Judge<'a> {
+    volume: &'a Volume,
+    written: &'a Written,
+    guards: &'a [Guard],
+}
+
+/// `Ok` where the condition holds.
+type Held = Known<Result<(), NoEffect>>;
+
+fn held(holds: bool, otherwise: NoEffect) -> Result<(), NoEffect> {
+    if holds { Ok(()) } else { Err(otherwise) }
+}
+
+/// What a guard on a value says: `otherwise` is the refusal when both exist and differ.
+fn same<T: PartialEq>(found: Option<T>, is: Option<T>) -> Result<(), NoEffect> {
+    match (&found, &is) {
+        _ if found == is => Ok(()),
+        (Some(_), None) => Err(NoEffect::Exists),
+        (None, Some(_)) => Err(NoEffect::NotFound),
+        _ => Err(NoEffect::Stale),
+    }
+}
+
+impl Judge<'_> {
+    fn guard(&self, guard: &Guard, values: &mut impl Values) -> Held {
+        let author = self.written.device;
+        match guard {
+            Guard::HashIs { file, is } => values
+                .inode(file)
+                .map(|found| same(found.map(|inode| self.volume.inode_hash(&inode)), *is)),
+            Guard::EntryIs {
+                directory,
+                name,
+                is,
+            } => values.entry(directory, name).map(|found| same(found, *is)),
+            Guard::Empty { directory } => values
+                .entries(directory)
+                .map(|count| held(count == 0, NoEffect::NotEmpty)),
+            Guard::Linked {
+                directory,
+                parent,
+                name,
+            } => values.entry(parent, name).map(|found| {
+                let kind = FileKind::Directory;
+                let file = *directory;
+                let leads = found == Some(Target { file, kind });
+                held(leads, NoEffect::Stale)
+            }),
+            Guard::FoldIs { principal, is } => values
+                .fold(principal)
+                .map(|found| held(found == *is, NoEffect::Stale)),
+            Guard::Unlocked { file } => values
+                .lock(file)
+                .map(|lock| held(lock.is_none(), NoEffect::Locked)),
+            Guard::Holds { file } => values.lock(file).map(|lock| {
+                let holds = lock.is_some_and(|lock| lock.holder == author);
+                held(holds, NoEffect::LockLost)
+            }),
+            Guard::HolderLast { file, position } => values.lock(file).map(|lock| {
+                let last = lock.map(|lock| lock.last);
+                held(last == Some(*position), NoEffect::Stale)
+            }),
+        }
+    }
+
+    fn change(&self, change: &Change, values: &mut impl Values) -> Held {
+        match change {
+            Change::Set { file, inode } => {
+                let author = self.written.device;
+                values.inode(file).map(|found| match found {
+                    None => held(file.number.device == author, NoEffect::NotPermitted),
+                    Some(before) => held(before.kind() == inode.kind(), NoEffect::Exists),
+                })
+            }
+            Change::Remove { file } => self.remove(file, values),
+            Change::Link { directory, .. } => values.inode(directory).map(|found| match found {
+                None => Err(NoEffect::NotFound),
+                Some(inode) => held(inode.kind() == FileKind::Directory, NoEffect::NotADirectory),
+            }),
+            Change::Lock { file } | Change::Claim { file } => {
+                values.lock(file).map(|lock| self.may_lock(file, lock))
+            }
+            Change::Unlock { file } | Change::Pass { file, .. } => values.lock(file).map(|lock| {
+                let mine = lock.is_some_and(|lock| lock.holder == self.written.device);
+                held(mine, NoEffect::LockLost)
+            }),
+            Change::Fold { principal, fold } => values.fold(principal).map(|before| {
+                let grows = fold.upto > before.map_or(0, |before| before.upto);
+                held(
+                    grows && fold.upto <= self.written.attests(),
+                    NoEffect::Stale,
+                )
+            }),
+            Change::Unlink { .. } | Change::Decide(_) => Known::Is(Ok(())),
+        }
+    }
+
+    fn remove(&self, file: &FileId, values: &mut impl Values) -> Held {
+        if *file == self.volume.root {
+            return Known::Is(Err(NoEffect::Needed));
+        }
+        match (values.inode(file), values.entries(file)) {
+            (Known::Is(None), _) => Known::Is(Err(NoEffect::NotFound)),
+            (Known::Is(Some(_)), count) => count.map(|count| held(count == 0, NoEffect::NotEmpty)),
+            (Known::Damaged(why), _) => Known::Damaged(why),
+            (Known::NotYet, _) => Known::NotYet,
+        }
+    }
+
+    /// A lock of another device is taken only with a guard that names its last renewal.
+    fn may_lock(&self, file: &FileId, lock: Option<Lock>) -> Result<(), NoEffect> {
+        let takes_over = self.guards.iter().any(
+            |guard| matches!(guard, Guard::HolderLast { file: guarded, .. } if guarded == file),
+        );
+        let free = lock.is_none_or(|lock| lock.holder == self.written.device);
+        held(free || takes_over, NoEffect::Locked)
+    }
+}
