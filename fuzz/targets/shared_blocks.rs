@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use share::blocks::record::Body;
+use share_server::blocks::record::Body;
 use trust::encode::Encoder;
 
 const PAGE_BYTES: usize = 4096;

@@ -4,10 +4,10 @@
 
 use bulla_fuzz::{plant, shared_vectors};
 use libfuzzer_sys::fuzz_target;
-use share::checkpoint::Posted;
 use trust::encode::Decoder;
 use trust::history::LogPoint;
 use trust::statement::{Job, Signed};
+use trust_shared::checkpoint::Posted;
 use trust_shared::checkpoint::{Checkpoint, Reader, Row};
 use trust_shared::entry::Author;
 use trust_shared::principal::Principal;

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::ordering::engine::Request;
+use ::ordering::signed::Entry;
 use anyhow::{Context, Result};
-use share::engine::Request;
-use share::host::Host;
-use share::signed::Entry;
+use share_server::host::Host;
 
 use crate::cpu;
 use crate::field::Field;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use share::blocks::{Batch, Device, Options, Server, Session, Storage};
+use share_server::blocks::{Batch, Device, Options, Server, Session, Storage};
 use store::Repository;
 use trust::frame::Packer;
 use trust::{Hasher, Kind, Record};

@@ -6,9 +6,9 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use share::engine::Request;
-use share::host::{Delivery, Host, HostError, HostOptions, Session, Wake};
-use share::roster::Product;
+use ordering::engine::Request;
+use ordering::roster::Product;
+use share_server::host::{Delivery, Host, HostError, HostOptions, Session, Wake};
 use trust_shared::mark::Nonce;
 use trust_shared::note::SignedNote;
 

@@ -10,11 +10,11 @@ pub mod race;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use share::engine::Request;
-use share::host::Host;
-use share::roster::{OpsCodec, Product};
-use share::scheme::{Scheme, Signer};
-use share::signed::{Entry, Signed as Keys, Source};
+use ordering::engine::Request;
+use ordering::roster::{OpsCodec, Product};
+use ordering::scheme::{Scheme, Signer};
+use ordering::signed::{Entry, Signed as Keys, Source};
+use share_server::host::Host;
 use trust::device::{DeviceKey, Incarnation};
 use trust::history::Frontier;
 use trust::inode::{Content, FileContent, Inode, Mtime};

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use share::engine::Request;
-use share::host::{Host, Session};
-use share::signed::Entry;
+use ordering::engine::Request;
+use ordering::signed::Entry;
+use share_server::host::{Host, Session};
 use trust_shared::entry::Prefix;
 use trust_shared::note::SignedNote;
 

@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use share::engine::Request;
-use share::host::{Host, HostOptions, Session};
-use share::roster::Product;
-use share::scheme::{Scheme, Signer};
-use share::signed::{Entry, Signed, Source};
+use ordering::engine::Request;
+use ordering::roster::Product;
+use ordering::scheme::{Scheme, Signer};
+use ordering::signed::{Entry, Signed, Source};
+use share_server::host::{Host, HostOptions, Session};
 use trust::device::{DeviceKey, Incarnation};
 use trust::tree::inode::Inode;
 use trust_shared::calls::{self, Calls, Directory, Held, Spot, Turn};

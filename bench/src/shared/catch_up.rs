@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
-use share::checkpoint::Posted;
 use share::client::{Begun, Options, begin};
+use trust_shared::checkpoint::Posted;
 use trust_shared::note::Note;
 
 use super::author::file_of;

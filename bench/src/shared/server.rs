@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use serve::shared::{Server, limits};
-use share::host::{Host, HostOptions};
+use share_server::host::{Host, HostOptions};
 
 use super::volume::orderer;
 use crate::field::Field;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use share::home::{Home, NewHome};
-use share::host::Host;
+use share_server::host::Host;
 use trust::Hasher;
 use trust::key::SecretKey;
 use trust::policy::Genesis;

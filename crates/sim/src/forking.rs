@@ -4,7 +4,7 @@
 //! messages of devices.
 //!
 //! For tests, the benchmarks and the tour in the README; no part of the package. Relies on [`serve::shared`] for the
-//! protocol and on [`share::host`] for the two logs.
+//! protocol and on [`share_server::host`] for the two logs.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use serve::net::{Opening, Request, Resources, Responder, Server, Service};
 use serve::shared::{Session, SharedService, limits};
-use share::host::{Host, HostOptions};
+use share_server::host::{Host, HostOptions};
 use state::keyfile;
 use tokio::signal::unix::{SignalKind, signal};
 use trust::Reject;

@@ -20,10 +20,12 @@ use trust::tree::map::{self, MapRoot, Proof, Salt};
 use trust::volume_id::VolumeId;
 
 mod parts;
+mod posted;
 mod window;
 
 pub use super::row::{File, Row};
 pub use parts::{Parts, PolicyRow, Reader};
+pub use posted::{MAX_POSTED_BYTES, Posted};
 pub use window::{LEAVES_OF_ROW, PAGE, WINDOW, Window};
 
 /// A log, and the state after its last leaf.

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 mod arrows;
+mod auditing;
 mod docs;
 mod doctests;
 mod hints;
@@ -75,6 +76,8 @@ pub fn run(root: &Path) -> Result<()> {
     findings.extend(licences::check(&metadata));
     let page = std::fs::read_to_string(root.join(picture::FILE))?;
     findings.extend(picture::check(&page, &metadata));
+    let page = std::fs::read_to_string(root.join(auditing::FILE))?;
+    findings.extend(auditing::check(&page, &texts));
     if findings.is_empty() {
         eprintln!(
             "tidy: {} files and {} packages are in order",

@@ -6,9 +6,9 @@ use ::share::admission::AdmissionError;
 use ::share::client::disk::DiskError;
 use ::share::client::{ClientError, Connection, PlaceError, Stopped, Trouble};
 use ::share::home::HomeError;
-use ::share::host::HostError;
 use serve::net::ListenError;
 use serve::shared::TlsError;
+use share_server::host::HostError;
 use trust::Reject;
 use wal::LogError;
 use wire::shared::LinkError;
@@ -139,11 +139,11 @@ fn admission_kind(error: &AdmissionError) -> Kind {
 fn place_kind(error: &PlaceError) -> Kind {
     match error {
         PlaceError::Home(error) => home_kind(error),
-        PlaceError::Directory(error) => match host_kind(error) {
+        PlaceError::Directory(error) => match error.downcast_ref().map(host_kind) {
             // The directory is another server's, and this command does not depend on it.
-            Kind::ServerDisk | Kind::ServerDamaged | Kind::BadGenesis => Kind::NoOtherPlace,
-            Kind::NoRepository | Kind::OtherVolume => Kind::NoOtherPlace,
-            kind => kind,
+            Some(Kind::ServerDisk | Kind::ServerDamaged | Kind::BadGenesis) => Kind::NoOtherPlace,
+            Some(Kind::NoRepository | Kind::OtherVolume) | None => Kind::NoOtherPlace,
+            Some(kind) => kind,
         },
         PlaceError::Mute(_) => Kind::NoOtherPlace,
     }
@@ -167,7 +167,7 @@ fn host_kind(error: &HostError) -> Kind {
         HostError::OtherStart { .. } => Kind::OtherStart,
         HostError::Restored { .. } => Kind::ServerRestored,
         HostError::Blocks(error) => match error {
-            ::share::blocks::Error::Log(error) => match error {
+            share_server::blocks::Error::Log(error) => match error {
                 LogError::Integrity { .. }
                 | LogError::Rollback { .. }
                 | LogError::Superblock { .. }

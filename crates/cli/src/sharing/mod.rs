@@ -9,6 +9,7 @@
 //! | `reading` | commands that only read run again in the log that stands |
 //! | `standing` | when a command may ask |
 //! | `archive` | members of a tar stream |
+//! | `directories` | directories that a server and a device read of each other |
 //! | `members` | users, groups and devices by the names that people use |
 //! | `past` | a volume as it was, and its log |
 //! | `places` | paths |
@@ -26,6 +27,7 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 
 pub mod archive;
+pub mod directories;
 pub mod gathering;
 mod listings;
 pub mod members;

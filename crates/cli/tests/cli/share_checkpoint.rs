@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use share::checkpoint::Posted;
 use share::client::{Client, Options, Signable};
+use trust_shared::checkpoint::Posted;
 
 use crate::shared_lab::{Admission, founded, join, joined};
 use crate::support::Home;

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use share::blocks::{Done, Error, Receipt};
+use share_server::blocks::{Done, Error, Receipt};
 use trust::Record;
 use wire::shared::kind;
 

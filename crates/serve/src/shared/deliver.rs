@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use share::host::{Delivery, HostError};
+use share_server::host::{Delivery, HostError};
 use tokio::sync::Semaphore;
 use trust_shared::mark::{MarkProof, Nonce};
 use wire::refusal::ERROR;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use share::host::Host;
-use share::host::mailbox::Taken;
+use share_server::host::Host;
+use share_server::host::mailbox::Taken;
 use wire::shared::kind;
 use wire::shared::request::Slot;
 

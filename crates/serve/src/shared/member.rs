@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use share::engine;
-use share::host::{Host, HostError, Session};
-use share::orderer::Turned;
-use share::roster::Product;
-use share::signed::Entry;
+use ordering::engine;
+use ordering::orderer::Turned;
+use ordering::roster::Product;
+use ordering::signed::Entry;
+use share_server::host::{Host, HostError, Session};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

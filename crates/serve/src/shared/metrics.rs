@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use share::host::{Host, Status};
+use share_server::host::{Host, Status};
 
 use crate::metrics::{Kind, Page};
 use crate::net::{Counter, Counters};

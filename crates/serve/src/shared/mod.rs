@@ -1,4 +1,4 @@
-//! The server of shared volumes on a network: [`share::host::Host`]s as a service of [`crate::net`]
+//! The server of shared volumes on a network: [`share_server::host::Host`]s as a service of [`crate::net`]
 //! (`docs/formats/shared-protocol.md`, decision 0046).
 //!
 //! This module decides which device a client is and which requests it may send; the host carries them out. Nothing

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use share::host::HostError;
+use share_server::host::HostError;
 use tokio::sync::Semaphore;
 use trust::Handle;
 use wire::shared::answer::{BodiesPart, encode_checkpoints, encode_have};

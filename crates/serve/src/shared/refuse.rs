@@ -1,10 +1,10 @@
 //! What a client is told when the host refuses. The text names no path and no key of the server.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use share::blocks;
-use share::host::HostError;
-use share::host::mailbox::Refused;
-use share::orderer::Turned;
+use ordering::orderer::Turned;
+use share_server::blocks;
+use share_server::host::HostError;
+use share_server::host::mailbox::Refused;
 use trust::Reject;
 use wire::frame::HEADER_BYTES;
 use wire::refusal::{ErrorCode, put_error};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use share::host::Host;
+use share_server::host::Host;
 use tokio_rustls::rustls::ServerConfig;
 use trust::key::SecretKey;
 use wire::shared::tls;

@@ -10,9 +10,9 @@ use trust::{Kind, Reject};
 use trust_shared::checkpoint::{Builder, Checkpoint, PolicyRow, Row};
 
 use crate::files::{Files, Made, NoRows, Refused};
-use crate::ledger::Ledger;
-use crate::roster::Product;
-use crate::scheme::Log;
+use ordering::ledger::Ledger;
+use ordering::roster::Product;
+use ordering::scheme::Log;
 
 /// Keys that one step looks at.
 const KEYS: usize = 1024;

@@ -5,15 +5,15 @@
 //! |---|---|
 //! | `making` | the state of a ledger as a tree of rows, in steps |
 //! | `rows` | the rows of a checkpoint from a server |
-//! | `posted` | checkpoints as the server keeps them, with the note of their log; which of them a device may start from |
+//! | `trusted` | which of the checkpoints that a server gives a device may start from |
 //! | `start` | the file of a home that began with a checkpoint |
 //!
 //! Relies on [`trust_shared::checkpoint`] for the format. The client, [`crate::client`], does the input and output.
 
 mod making;
-mod posted;
 mod rows;
 mod start;
+mod trusted;
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ use trust_shared::genesis::Policies;
 use trust_shared::note::SignedNote;
 
 use crate::files::{Files, Shelf};
-use crate::ledger::Ledger;
-use crate::prefixes::Recent;
-use crate::roster::Product;
-use crate::rows::Rows;
+use ordering::ledger::Ledger;
+use ordering::prefixes::Recent;
+use ordering::roster::Product;
+use ordering::rows::Rows;
 
 pub use making::{Making, Progress};
-pub use posted::{MAX_POSTED_BYTES, Posted, Trusted};
 pub use rows::{Descent, MAX_ROWS, MAX_ROWS_BYTES};
 pub use start::{Start, StartError};
+pub use trusted::Trusted;
 
 /// A log with its members and files, as a checkpoint gives them. `note` names the log. Nothing is verified here.
 pub fn ledger(

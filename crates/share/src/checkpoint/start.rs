@@ -24,15 +24,15 @@ use trust_shared::checkpoint::{Checkpoint, Parts, Reader, Window};
 use trust_shared::genesis::Policies;
 use trust_shared::principal::Principal;
 
-use super::posted::{MAX_POSTED_BYTES, Posted};
 use super::rows::{MAX_ROWS, MAX_ROWS_BYTES};
 use crate::files::{Files, Shelf};
-use crate::ledger::Ledger;
-use crate::roster::Product;
-use crate::sealed::Form;
+use ordering::checked_file::FileKind;
+use ordering::ledger::Ledger;
+use ordering::roster::Product;
+use trust_shared::checkpoint::{MAX_POSTED_BYTES, Posted};
 
 const FILE: &str = "start";
-const FORM: Form = Form {
+const FORM: FileKind = FileKind {
     what: "start of a shared volume",
     magic: *b"bullast\n",
 };
@@ -123,7 +123,7 @@ impl Start {
         for (key, value) in &self.rows {
             out.bytes(key).bytes(value);
         }
-        Ok(private::replace(&memory.join(FILE), &Form::end(out))?)
+        Ok(private::replace(&memory.join(FILE), &FileKind::end(out))?)
     }
 
     /// Whether a home begins with a checkpoint.

@@ -18,12 +18,13 @@ use super::connection::{Dial, Line, Lost, Trouble};
 use super::link::Offered;
 use super::start::{Parts, server};
 use super::{ClientError, Options};
-use crate::checkpoint::{Descent, Posted, Start, Trusted};
+use crate::checkpoint::{Descent, Start, Trusted};
 use crate::disk::Closed;
 use crate::home::Home;
-use crate::prefixes::Recent;
-use crate::roster::Product;
-use crate::scheme::Log;
+use ordering::prefixes::Recent;
+use ordering::roster::Product;
+use ordering::scheme::Log;
+use trust_shared::checkpoint::Posted;
 
 /// Nodes that are asked for at a time. Before they are verified, each may be as long as a block: 32 MiB together.
 const NODES: usize = 32;

@@ -23,13 +23,14 @@ use super::core::{Lacks, read_body};
 use super::driver::Command;
 use super::fetch::fetch;
 use super::{Client, ClientError, Status};
-use crate::checkpoint::{Making, Posted, Progress, Start};
+use crate::checkpoint::{Making, Progress, Start};
 use crate::files::{Files, Made, NoRows, Shelf};
 use crate::home::Home;
-use crate::ledger::Ledger;
-use crate::prefixes::Recent;
-use crate::roster::Product;
-use crate::scheme::Leaf;
+use ordering::ledger::Ledger;
+use ordering::prefixes::Recent;
+use ordering::roster::Product;
+use ordering::scheme::Leaf;
+use trust_shared::checkpoint::Posted;
 
 /// Leaves that are read at a time.
 const LEAVES: u64 = 256;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use store::{BlockSink, BlockStore, BoxFuture};
 
-use crate::engine::{Reply, Request};
-use crate::roster::Product;
+use ordering::engine::{Reply, Request};
+use ordering::roster::Product;
 
 /// First pause before the next attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

@@ -24,11 +24,11 @@ use trust_shared::note::SignedNote;
 
 use super::error::Stopped;
 use crate::disk::{Disk, DiskError};
-use crate::engine::{Evidence, Reply};
-use crate::prefixes::{PAGE, Rfc6962};
-use crate::roster::{OpsCodec, Product};
-use crate::scheme::{Leaf, Scheme};
-use crate::signed::Entry;
+use ordering::engine::{Evidence, Reply};
+use ordering::prefixes::{PAGE, Rfc6962};
+use ordering::roster::{OpsCodec, Product};
+use ordering::scheme::{Leaf, Scheme};
+use ordering::signed::Entry;
 
 /// Where evidence lies in a home.
 const EVIDENCE: &str = "evidence";

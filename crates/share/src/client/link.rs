@@ -15,11 +15,11 @@ use wire::shared;
 use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress};
 
 use super::connection::{Connected, Deliveries, Dial, Line, Lost, Stores, Trouble};
-use crate::engine::{Reply, Request};
 use crate::home::Home;
-use crate::roster::Product;
-use crate::scheme::Leaf;
-use crate::signed::{Entry, Marks};
+use ordering::engine::{Reply, Request};
+use ordering::roster::Product;
+use ordering::scheme::Leaf;
+use ordering::signed::{Entry, Marks};
 
 /// Answers with policies that are asked for, at most.
 const MAX_ANSWERS: usize = 16;

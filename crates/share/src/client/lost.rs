@@ -32,7 +32,7 @@ use super::returned::Returned;
 use super::{Client, ClientError, NewFile};
 use crate::files::{Answer, Call, File, Place};
 use crate::home::GIVEN_BACK;
-use crate::signed::Entry;
+use ordering::signed::Entry;
 
 /// Longest name, bytes.
 const MAX_NAME_BYTES: usize = 255;

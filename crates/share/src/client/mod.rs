@@ -25,7 +25,7 @@
 //! | `evidence` | files that convict the server |
 //! | `status`, `error` | what a client says about itself, and why it fails |
 //!
-//! Relies on [`crate::engine`] for the protocol, on [`crate::files`] for what calls mean, on `wire` for connections
+//! Relies on [`ordering::engine`] for the protocol, on [`crate::files`] for what calls mean, on `wire` for connections
 //! on [`crate::disk`] for what must not be forgotten.
 
 mod beacons;
@@ -74,7 +74,6 @@ use wire::shared::LinkOptions;
 
 pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
-use crate::engine::Delays;
 use crate::files::{Answer, Basis, Call, ShelfBytes};
 pub use beacons::BeaconStatus;
 pub use begin::{Begun, begin};
@@ -87,7 +86,10 @@ use link::Offered;
 pub use link::offered;
 pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
-pub use other_place::{Lent, Location, OtherPlace, PlaceError};
+use ordering::engine::Delays;
+pub use other_place::{
+    DirectoryBlocks, DirectoryError, Lent, Location, OpenDirectory, OtherPlace, PlaceError,
+};
 use owed::Before;
 pub use owed::Owed;
 pub use own::Kept;

@@ -3,7 +3,7 @@
 //! the same command, so that it cannot keep what others give.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,6 @@ use wire::shared::{Link, LinkOptions, ServerAddress};
 
 use super::own::is_whole;
 use crate::home::{Home, HomeError};
-use crate::host::{HostError, Outside};
 
 /// How long some content of a lost file may take to be read, wherever it comes from.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -56,11 +55,26 @@ pub enum PlaceError {
     Home(#[from] HomeError),
     /// The directory is not that of a server of this volume, or cannot be read.
     #[error(transparent)]
-    Directory(#[from] HostError),
+    Directory(#[from] DirectoryError),
     /// The disk does not answer.
     #[error("{}: the disk does not answer", .0.display())]
     Mute(PathBuf),
 }
+
+/// The blocks in the directory of a server. Nothing that comes from there is verified.
+pub trait DirectoryBlocks {
+    /// Those of `want` that are there, and how many of them are damaged. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn get(&mut self, want: &[Handle]) -> Result<(Vec<Record>, u64), StoreError>;
+}
+
+/// Why a directory is not that of a server of the volume, or cannot be read.
+pub type DirectoryError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Opens the directory of the server of a volume, to read blocks.
+pub type OpenDirectory = fn(&Path, VolumeId) -> Result<Box<dyn DirectoryBlocks>, DirectoryError>;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -135,6 +149,7 @@ impl OtherPlace {
         location: &Location,
         home: &Home,
         patience: Duration,
+        open_directory: OpenDirectory,
     ) -> Result<Arc<OtherPlace>, PlaceError> {
         // Less than a read may take, so that the server of the volume is asked too.
         let request = patience.min(PATIENCE) * 3 / 4;
@@ -155,7 +170,8 @@ impl OtherPlace {
                 (to.to_string(), Way::Server(Box::new(server)))
             }
             Location::Directory(path) => {
-                let opening = timeout(request, directory(path.clone(), home.volume()));
+                let opening = directory(path.clone(), home.volume(), open_directory);
+                let opening = timeout(request, opening);
                 let opened = opening.await.unwrap_or(Ok(None))?;
                 let asks = opened.ok_or_else(|| PlaceError::Mute(path.clone()))?;
                 (path.display().to_string(), Way::Directory(asks))
@@ -268,20 +284,21 @@ impl Server {
 async fn directory(
     path: PathBuf,
     volume: VolumeId,
-) -> Result<Option<mpsc::Sender<Asked>>, HostError> {
+    open_directory: OpenDirectory,
+) -> Result<Option<mpsc::Sender<Asked>>, DirectoryError> {
     let (asks, asked) = mpsc::channel::<Asked>();
     let (open, opened) = oneshot::channel();
     let thread = std::thread::Builder::new().name("other-place".to_owned());
     let spawned = thread.spawn(move || {
-        let mut outside = match Outside::open(&path, volume) {
-            Ok(outside) => outside,
+        let mut blocks = match open_directory(&path, volume) {
+            Ok(blocks) => blocks,
             // The caller may have gone, here and below.
             Err(error) => return drop(open.send(Err(error))),
         };
         let _ = open.send(Ok(()));
         for Asked { want, answer } in asked {
             if !answer.is_closed() {
-                let _ = answer.send(outside.get(&want));
+                let _ = answer.send(blocks.get(&want));
             }
         }
     });

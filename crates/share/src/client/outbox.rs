@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use trust::Record;
 
-use crate::engine::Request;
-use crate::roster::Product;
+use ordering::engine::Request;
+use ordering::roster::Product;
 
 /// Blocks of the next entry, and the entry while they are on their way.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ mod tests {
             content: Content::Resume,
         };
         let signed = entry.sign(VolumeId::from_bytes([3; 32]), &key).unwrap();
-        Request::Entry(crate::signed::Entry::new(signed))
+        Request::Entry(ordering::signed::Entry::new(signed))
     }
 
     fn block() -> Record {

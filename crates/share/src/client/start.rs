@@ -14,15 +14,15 @@ use super::status::{Phase, View};
 use super::{ClientError, Options};
 use crate::checkpoint::Start;
 use crate::disk::Disk;
-use crate::engine::{Delays, Setup};
 use crate::files::{Files, Shelf};
 use crate::home::{Home, Memo, Timekeeper};
-use crate::ledger::Ledger;
-use crate::prefixes::Recent;
-use crate::roster::Product;
-use crate::scheme::Signer;
-use crate::signed::{Signed, Source};
 use crate::snapshot;
+use ordering::engine::{Delays, Setup};
+use ordering::ledger::Ledger;
+use ordering::prefixes::Recent;
+use ordering::roster::Product;
+use ordering::scheme::Signer;
+use ordering::signed::{Signed, Source};
 
 /// The system's randomness.
 struct Random;

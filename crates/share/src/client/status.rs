@@ -8,10 +8,10 @@ use super::beacons::BeaconStatus;
 use super::connection::Connection;
 use super::core::Ticket;
 use super::error::{Differing, Stopped};
-use crate::engine::Engine;
 use crate::files::Files;
-use crate::roster::Product;
-use crate::volume::Roll;
+use ordering::engine::Engine;
+use ordering::roster::Product;
+use ordering::volume::Roll;
 
 /// What an engine may do.
 #[derive(Debug, Clone)]

@@ -11,9 +11,9 @@ use trust_shared::note::SignedNote;
 use super::item::{Item, Join};
 use super::leaves::{Leaves, Span};
 use super::{DiskError, JOURNAL, LEAVES, Read, damaged};
-use crate::roster::{OpsCodec, Product};
-use crate::scheme::{Leaf, Scheme};
-use crate::signed::Entry;
+use ordering::roster::{OpsCodec, Product};
+use ordering::scheme::{Leaf, Scheme};
+use ordering::signed::Entry;
 
 /// Entries of a device in its memory that no engine has open: those of the log that it knew, and then those that were
 /// sent, in their order. An entry that was sent and then ordered comes once. Waits for a process that has the memory
@@ -73,7 +73,7 @@ fn opened(path: &Path, deadline: Instant) -> Result<(Journal, Read<OpsCodec>), D
 }
 
 /// The log that a device remembers, to read leaves of it. No engine can open its files while this lives.
-pub(crate) struct Remembered {
+pub struct Remembered {
     leaves: Option<Leaves>,
     /// The first leaf that is in the journal, and all of them.
     from: u64,

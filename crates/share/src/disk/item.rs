@@ -22,9 +22,9 @@ use trust_shared::leaf::Leaf as Bare;
 use trust_shared::note::SignedNote;
 
 use crate::files;
-use crate::prefixes::PAGE;
-use crate::scheme::Leaf;
-use crate::signed::{Codec, Entry, Marks, Signed};
+use ordering::prefixes::PAGE;
+use ordering::scheme::Leaf;
+use ordering::signed::{Codec, Entry, Marks, Signed};
 
 /// Longest item, bytes: an entry, and the 512 calls that a client has at a time.
 pub(super) const MAX_ITEM_BYTES: usize = 33 << 20;

@@ -23,8 +23,8 @@ use trust_shared::entry::{MAX_ENTRY_BYTES, MAX_OPS_BYTES};
 
 use super::item::{decode_leaf, encode_leaf};
 use super::{DiskError, damaged};
-use crate::scheme::Leaf;
-use crate::signed::{Codec, Signed};
+use ordering::scheme::Leaf;
+use ordering::signed::{Codec, Signed};
 
 /// What the file begins with.
 pub(super) const HEADER: &[u8; 16] = b"bulla-leaves-1\n\0";

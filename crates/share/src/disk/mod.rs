@@ -39,17 +39,16 @@ use bytes::Bytes;
 use state::{Journal, StateError, private};
 use trust_shared::note::SignedNote;
 
-use crate::engine::{Durable, Record, Sent};
-use crate::ledger::Ledger;
-use crate::scheme::Leaf;
-use crate::signed::{Codec, Signed};
-use crate::volume::Volume;
-pub(crate) use closed::Remembered;
-pub use closed::{Closed, own_entries};
+pub use closed::{Closed, Remembered, own_entries};
 use item::{Base, Item, Join};
 pub(crate) use item::{decode_leaf, encode_leaf};
 use leaves::Leaves;
 pub use leaves::Span;
+use ordering::engine::{Durable, Record, Sent};
+use ordering::ledger::Ledger;
+use ordering::scheme::Leaf;
+use ordering::signed::{Codec, Signed};
+use ordering::volume::Volume;
 
 pub(crate) const JOURNAL: &str = "journal";
 const LEAVES: &str = "leaves";

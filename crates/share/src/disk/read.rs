@@ -1,9 +1,9 @@
 //! Leaves of the floor: most lie in the file of leaves, the last ones in the journal only.
 
 use super::{Disk, DiskError, Placed, leaves};
-use crate::prefixes::Rfc6962;
-use crate::scheme::Leaf;
-use crate::signed::{Codec, Signed};
+use ordering::prefixes::Rfc6962;
+use ordering::scheme::Leaf;
+use ordering::signed::{Codec, Signed};
 
 impl<C: Codec> Disk<C> {
     /// A leaf of the floor, with the body that came with it.

@@ -13,10 +13,10 @@ use trust_shared::mark::{MarkTree, Nonce};
 use trust_shared::note::Note;
 
 use super::*;
-use crate::prefixes::Recent;
-use crate::roster::{OpsCodec, Product};
-use crate::signed::{Entry, Marks};
-use crate::volume::{Attempt, Build, Outcome, Roll};
+use ordering::prefixes::Recent;
+use ordering::roster::{OpsCodec, Product};
+use ordering::signed::{Entry, Marks};
+use ordering::volume::{Attempt, Build, Outcome, Roll};
 
 const VOLUME: VolumeId = VolumeId::from_bytes([9; 32]);
 
@@ -381,7 +381,7 @@ fn leaves_and_their_hashes_are_found_in_the_file_and_in_the_journal() {
             disk.compact().unwrap();
         }
     }
-    use crate::prefixes::Rfc6962;
+    use ordering::prefixes::Rfc6962;
     let hashes: Vec<[u8; 32]> = leaves.iter().map(Product::leaf_hash).collect();
     assert_eq!(disk.hashes().unwrap(), hashes);
     for (at, hash) in hashes.iter().enumerate() {

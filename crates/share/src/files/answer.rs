@@ -227,7 +227,7 @@ impl Basis {
     }
 }
 
-impl crate::volume::Basis<DeviceKey> for Basis {
+impl ordering::volume::Basis<DeviceKey> for Basis {
     fn filter(&self, mut keep: impl FnMut(u64, DeviceKey) -> bool) -> Basis {
         let kept = self.0.iter().filter(|(at, author)| keep(*at, *author));
         Basis(kept.copied().collect())

@@ -12,7 +12,7 @@ use super::sight::Halt;
 use super::tidy::Unfolded;
 use super::turn::Claimed;
 use super::{Files, Known, Refused, Shelf, question};
-use crate::roster::Roster;
+use ordering::roster::Roster;
 
 /// Why rows cannot be given yet, or at all.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::answer::Refused;
 use super::logged::{Logged, LoggedOp};
 use super::sight::Halt;
 use super::{Files, question};
-use crate::roster::outline_of;
-use crate::signed::Entry;
+use ordering::roster::outline_of;
+use ordering::signed::Entry;
 
 impl Files {
     /// What an entry says. Its signature is verified by the caller.
@@ -140,7 +140,7 @@ mod tests {
         let body = Body::new(vec![op(&[&first, &second]), op(&[&third])]).unwrap();
         let outlined = Body::new(vec![op(&[&first])]).unwrap();
         let entry = entry(volume, &body, &outlined);
-        crate::volume::Roll::extend(&mut files, 0, &entry);
+        ordering::volume::Roll::extend(&mut files, 0, &entry);
         files.shelf().put_body(0, Ok(Arc::new(body)));
         let logged = files.logged(0, &entry).unwrap();
         let shown: Vec<&Change> = logged

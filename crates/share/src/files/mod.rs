@@ -2,7 +2,7 @@
 //!
 //! [`Files`] is what the engine knows of a volume: its members, the outlines of its entries, and a [`Shelf`] with the
 //! bodies and blocks that were fetched. A call is built at the end of the log; what it misses is named. The client
-//! fetches it, verifies it, puts it on the shelf, and calls [`Engine::supplied`](crate::engine::Engine::supplied).
+//! fetches it, verifies it, puts it on the shelf, and calls [`Engine::supplied`](ordering::engine::Engine::supplied).
 //!
 //! | file | what it does |
 //! |---|---|
@@ -40,9 +40,9 @@ use trust_shared::ops::Op;
 use trust_shared::outline::Outline;
 use trust_shared::principal::Device;
 
-use crate::roster::{END, Product, Roster, lacks_decision, outline_of};
-use crate::signed::Entry;
-use crate::volume::{self, Attempt, Build, Leftover, Outcome, Volume};
+use ordering::roster::{END, Product, Roster, lacks_decision, outline_of};
+use ordering::signed::Entry;
+use ordering::volume::{self, Attempt, Build, Leftover, Outcome, Volume};
 use plan::{Plan, Try};
 use shelf::Question;
 use sight::{Halt, Sight};

@@ -16,8 +16,8 @@ use super::plan::{Plan, Try};
 use super::sight::Halt;
 use super::turn::{do_the_same, only_claims};
 use super::{Files, question};
-use crate::roster::Product;
-use crate::volume::Outcome;
+use ordering::roster::Product;
+use ordering::volume::Outcome;
 
 type Decided = Result<Outcome<Product, Files>, Halt>;
 

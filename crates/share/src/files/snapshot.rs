@@ -20,9 +20,9 @@ use trust_shared::entry::Author;
 use super::tidy::Unfolded;
 use super::turn::Claimed;
 use super::{Files, Known};
-use crate::roster::outline_of;
-use crate::rows::Rows;
-use crate::signed::Entry;
+use ordering::roster::outline_of;
+use ordering::rows::Rows;
+use ordering::signed::Entry;
 
 impl Files {
     /// Whether it cannot say what the volume has.

@@ -15,7 +15,7 @@ use trust_shared::principal::Principal;
 use super::fold::MAX_FOLDED_OPS;
 use super::sight::Halt;
 use super::{Files, Shelf, question};
-use crate::roster::END;
+use ordering::roster::END;
 
 /// A principal with changes is folded after so many leaves, however few its changes are: each changed name that nobody
 /// has folded takes memory on every device.

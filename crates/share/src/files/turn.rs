@@ -25,7 +25,7 @@ use super::call::{Call, Which};
 use super::plan::{Plan, Try};
 use super::sight::{Halt, Sight};
 use super::{Files, question};
-use crate::volume::{Leftover, PATIENCE};
+use ordering::volume::{Leftover, PATIENCE};
 
 /// Files that are looked at in one step.
 const MOST: usize = 64;

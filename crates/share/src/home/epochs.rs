@@ -18,7 +18,7 @@ use trust::statement::Signed;
 
 use super::policies::{encode, verify};
 use super::{Home, HomeError, Idle, POLICIES, damaged, remove_unfinished};
-use crate::disk;
+use crate::disk::{self, DiskError, Remembered};
 
 /// In a memory of which nothing is to be given back any more.
 pub(crate) const GIVEN_BACK: &str = "given-back";
@@ -54,6 +54,23 @@ impl Home {
     /// Where this device's memory of an epoch lies.
     pub fn memory(&self, epoch: u64) -> PathBuf {
         memory(&self.directory, epoch)
+    }
+
+    /// The log of an epoch that this device remembers, if it has one. No engine can use it while it is open. Waits for a
+    /// process that has it open, until the deadline.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn remembered(
+        &self,
+        epoch: u64,
+        deadline: Instant,
+    ) -> Result<Option<Remembered>, DiskError> {
+        let memory = self.memory(epoch);
+        if !memory.join(disk::JOURNAL).exists() {
+            return Ok(None);
+        }
+        Remembered::open(&memory, deadline).map(Some)
     }
 
     /// Memories of epochs before this one, of which something may have to be given back.

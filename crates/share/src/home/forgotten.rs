@@ -13,21 +13,19 @@ use std::path::{Path, PathBuf};
 
 use state::private;
 
-pub use crate::engine::Forgotten;
+pub use ordering::engine::Forgotten;
 
 const FILE: &str = "forgotten";
 
-impl Forgotten {
-    /// Reads the file of a memory.
-    pub(super) fn read(memory: &Path) -> Forgotten {
-        let bytes = fs::read(memory.join(FILE)).unwrap_or_default();
-        match bytes.as_chunks::<8>() {
-            ([entries, last_at], []) => Forgotten {
-                entries: u64::from_le_bytes(*entries),
-                last_at: u64::from_le_bytes(*last_at),
-            },
-            _ => Forgotten::default(),
-        }
+/// Reads the file of a memory.
+pub(super) fn read(memory: &Path) -> Forgotten {
+    let bytes = fs::read(memory.join(FILE)).unwrap_or_default();
+    match bytes.as_chunks::<8>() {
+        ([entries, last_at], []) => Forgotten {
+            entries: u64::from_le_bytes(*entries),
+            last_at: u64::from_le_bytes(*last_at),
+        },
+        _ => Forgotten::default(),
     }
 }
 
@@ -46,7 +44,7 @@ impl Memo {
     pub(crate) fn open(memory: &Path) -> Memo {
         Memo {
             path: memory.join(FILE),
-            before: Forgotten::read(memory),
+            before: read(memory),
             met: Forgotten::default(),
         }
     }
@@ -77,7 +75,7 @@ mod tests {
     #[test]
     fn entries_of_all_engines_are_counted() {
         let home = tempfile::tempdir().unwrap();
-        assert_eq!(Forgotten::read(home.path()), Forgotten::default());
+        assert_eq!(read(home.path()), Forgotten::default());
         for (met, all, last_at) in [(2, 2, 7), (3, 5, 30)] {
             let mut memo = Memo::open(home.path());
             for entries in 1..=met {
@@ -85,9 +83,9 @@ mod tests {
             }
             let entries = all;
             let expected = Forgotten { entries, last_at };
-            assert_eq!(Forgotten::read(home.path()), expected);
+            assert_eq!(read(home.path()), expected);
         }
         fs::write(home.path().join(FILE), [1; 15]).unwrap();
-        assert_eq!(Forgotten::read(home.path()), Forgotten::default());
+        assert_eq!(read(home.path()), Forgotten::default());
     }
 }

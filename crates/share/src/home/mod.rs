@@ -241,6 +241,23 @@ impl Home {
         Homes::of(state_directory)?.named(name_or_id)
     }
 
+    /// The home of a device, if the directory is one: `STATE/shared/VOLUME`.
+    ///
+    /// # Errors
+    /// [`HomeError`] when it cannot be read.
+    pub fn at(directory: &Path) -> Result<Option<Home>, HomeError> {
+        if !directory.join(KEY).exists() {
+            return Ok(None);
+        }
+        let volume = directory.file_name().and_then(|name| name.to_str());
+        let volume = volume.and_then(|name| name.parse().ok());
+        let state = directory.parent().and_then(Path::parent);
+        match (volume, state) {
+            (Some(volume), Some(state)) => Home::open(state, volume),
+            _ => Ok(None),
+        }
+    }
+
     /// All homes that can be read, by their local names. A warning names each other one.
     ///
     /// # Errors
@@ -321,7 +338,7 @@ impl Home {
     /// Entries of this device that the log has, and that this device does not remember.
     pub fn forgotten(&self) -> Forgotten {
         let epoch = self.policies().map_or(0, |it| it.newest_epoch().number);
-        Forgotten::read(&self.memory(epoch))
+        forgotten::read(&self.memory(epoch))
     }
 
     /// The signed policies, from the genesis on.

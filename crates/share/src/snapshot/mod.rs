@@ -37,14 +37,14 @@ use trust_shared::effect::replay::{Sink, Source};
 use trust_shared::entry::Author;
 
 use crate::disk::{Disk, DiskError, Resumed, Span, decode_leaf, encode_leaf};
-use crate::engine::{Durable, Unverified};
 use crate::files::Files;
-use crate::ledger::Ledger;
-use crate::prefixes::{PAGE, Recent};
-use crate::roster::{OpsCodec, Product};
-use crate::rows::Rows;
-use crate::scheme::{Leaf, Log};
-use crate::signed::Entry;
+use ordering::engine::{Durable, Unverified};
+use ordering::ledger::Ledger;
+use ordering::prefixes::{PAGE, Recent};
+use ordering::roster::{OpsCodec, Product};
+use ordering::rows::Rows;
+use ordering::scheme::{Leaf, Log};
+use ordering::signed::Entry;
 use pieces::{Reader, Writer};
 
 const FILE: &str = "snapshot";
@@ -281,7 +281,7 @@ fn decode(
     let ledger = Ledger::resume(recent, authors, files, begun.begins());
     let mut durable = Durable::new(ledger);
     for (at, entry) in open {
-        durable.unverified.insert(at, &entry);
+        durable.add_unverified(at, &entry);
     }
     Ok(Resumed { durable, span })
 }

@@ -1,10 +1,10 @@
 //! Missing bodies and blocks, a shelf with little room, restarts, replies without what they must have.
 
-use share::engine::{Record, Reply};
+use ordering::engine::{Record, Reply};
+use ordering::roster::Product;
+use ordering::scheme::Leaf;
+use ordering::signed::Entry;
 use share::files::{Answer, Call};
-use share::roster::Product;
-use share::scheme::Leaf;
-use share::signed::Entry;
 use trust_shared::decision::Role;
 
 use crate::asks::{directory, regular, text_of};

@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use share::engine::{Alarm, Delays, Durable, Effect, Engine, Record, Reply, Request, Setup, Timer};
+use ordering::engine::{
+    Alarm, Delays, Durable, Effect, Engine, Record, Reply, Request, Setup, Timer,
+};
+use ordering::ledger::Ledger;
+use ordering::orderer::{Limits, Orderer, Unlimited};
+use ordering::prefixes::Recent;
+use ordering::reading::Silence;
+use ordering::roster::{Product, Roster};
+use ordering::scheme::{Leaf, Signer};
+use ordering::signed::Entry;
+use ordering::volume::Roll;
 use share::files::{Answer, Basis, Call, Files, Shelf, ShelfBytes};
-use share::ledger::Ledger;
-use share::orderer::{Limits, Orderer, Unlimited};
-use share::prefixes::Recent;
-use share::reading::Silence;
-use share::roster::{Product, Roster};
-use share::scheme::{Leaf, Signer};
-use share::signed::Entry;
-use share::volume::Roll;
 use trust::Handle;
 use trust::device::DeviceKey;
 use trust_shared::change::Change;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ordering::roster::OpsCodec;
+use ordering::signed::{Codec, Entry};
+use ordering::volume::{Attempt, Build, Roll, Volume};
 use share::files::{Answer, Call, Files, Refused, Shelf};
-use share::roster::OpsCodec;
-use share::signed::{Codec, Entry};
-use share::volume::{Attempt, Build, Roll, Volume};
 use trust::device::Incarnation;
 use trust_shared::calls::decide;
 use trust_shared::decision::Decision;

@@ -148,14 +148,14 @@ fn roster_of_the_entries_that_concern_it_is_the_same() {
     let (mut some, mut taken) = (net.first_roster(), 0);
     for (at, entry) in net.stored_entries() {
         if some.concerns(&entry) {
-            share::volume::Roll::extend(&mut some, at, &entry);
+            ordering::volume::Roll::extend(&mut some, at, &entry);
             taken += 1;
         }
     }
     assert!(taken < 25, "{taken} entries concern members");
     let end = u64::MAX;
     for device in (0..5).map(Device) {
-        let role = |roster: &share::roster::Roster| {
+        let role = |roster: &ordering::roster::Roster| {
             let members = roster.members();
             let group = net.root().principal;
             (members.role(device, group, end), members.admitted(device))

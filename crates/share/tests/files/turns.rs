@@ -1,7 +1,7 @@
 //! Many devices that change one file: each gets its turn, and nothing is lost.
 
+use ordering::signed::Entry;
 use share::files::{Answer, Attributes, Call, Which};
-use share::signed::Entry;
 use trust::inode::Xattrs;
 use trust_shared::calls;
 use trust_shared::change::Change;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use ordering::reading::Silence;
+use ordering::roster::Product;
+use ordering::scheme::Leaf;
+use ordering::signed::{Entry, Source};
 use share::files::{Answer, Refused};
-use share::reading::Silence;
-use share::roster::Product;
-use share::scheme::Leaf;
-use share::signed::{Entry, Source};
 use trust::Handle;
 use trust::device::DeviceKey;
 use trust::key::SecretKey;

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use ::share::host::{Examined, Host, Repaired};
 use serde_json::{Map, Value, json};
+use share_server::host::{Examined, Host, Repaired};
 
 use crate::args::Verify;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
+use crate::sharing::directories::repair_source;
 use crate::units;
 
 /// Whether the source is such a directory, also one whose format file is damaged.
@@ -35,7 +36,8 @@ pub fn run(args: &Verify, output: &mut Output) -> Outcome<Done> {
     };
     let reads_blocks = !args.skip_blocks;
     if args.repair {
-        let repaired = Host::repair(dir, args.from.as_deref(), reads_blocks, &mut watch);
+        let from = args.from.as_deref().map(repair_source).transpose()?;
+        let repaired = Host::repair(dir, from, reads_blocks, &mut watch);
         bar.end();
         return tell_repaired(source, &repaired?, output);
     }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use ::serve::net::{Counters, Listen};
 use ::serve::shared::{Server, limits};
-use ::share::blocks::storage::MIN_RING_BYTES;
-use ::share::host::{Host, HostError, HostOptions};
 use serde_json::json;
+use share_server::blocks::storage::MIN_RING_BYTES;
+use share_server::host::{Host, HostError, HostOptions};
 use trust::key::SecretKey;
 use trust::statement::VolumeId;
 use wal::LogError;
@@ -226,7 +226,7 @@ fn accept(path: &Path, genesis: &Path, key: &SecretKey, flags: &ServeShared) -> 
 /// The failure for a directory that was not made. Most of its space is that of the ring.
 fn without_room(error: HostError, ring: u64) -> Failure {
     let is_full = match &error {
-        HostError::Blocks(::share::blocks::Error::Log(LogError::Io { source, .. })) => {
+        HostError::Blocks(share_server::blocks::Error::Log(LogError::Io { source, .. })) => {
             io_kind(source) == Kind::DiskFull
         }
         _ => false,

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use ::share::checkpoint::Posted;
 use ::share::client::{Signable, Status};
 use serde_json::json;
 use trust::key::{PublicKey, SecretKey};
 use trust_shared::checkpoint::Checkpoint;
+use trust_shared::checkpoint::Posted;
 use trust_shared::genesis::Policies;
 
 use crate::args::{Global, ShareCheckpoint};

@@ -15,6 +15,7 @@ use crate::args::ShareFollow;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
+use crate::sharing::directories::open_server;
 use crate::sharing::session::Shared;
 use crate::sharing::{self, recovery};
 use crate::{session, units};
@@ -101,7 +102,7 @@ fn go_over(
 fn other_place(from: &Location, home: &Home, patience: Duration) -> Outcome<Arc<OtherPlace>> {
     let runtime = session::runtime()?;
     session::run(&runtime, async {
-        Ok(OtherPlace::open(from, home, patience).await?)
+        Ok(OtherPlace::open(from, home, patience, open_server).await?)
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serve::net::Limits;
 use serve::shared::limits;
-use share::host::HostOptions;
+use share_server::host::HostOptions;
 use trust::key::SecretKey;
 use wire::shared::ServerAddress;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use share::roster::OpsCodec;
-use share::signed::Codec;
+use ordering::roster::OpsCodec;
+use ordering::signed::Codec;
 use trust::device::{DeviceKey, Incarnation};
 use trust::history::{Frontier, leaf_hash};
 use trust::key::SecretKey;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serve::shared::{Server, limits};
 use share::admission::{self, AdmissionError, Answered, Joining};
-use share::host::Host;
+use share_server::host::Host;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use trust::device::DeviceKey;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serve::shared::limits;
-use share::host::{Host, HostOptions};
+use share_server::host::{Host, HostOptions};
 use trust_shared::entry::Prefix;
 use trust_shared::note::Note;
 use wire::shared::link::{Link, LinkError};

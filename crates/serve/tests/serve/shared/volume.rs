@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serve::net::{Limits, Resources};
 use serve::shared::{Server, limits};
-use share::host::{Host, HostError, HostOptions};
+use share_server::host::{Host, HostError, HostOptions};
 use sim::time::wait_until;
 use tempfile::TempDir;
 use tokio::sync::oneshot;

@@ -3,8 +3,8 @@
 use trust::device::DeviceKey;
 
 use super::Core;
-use crate::roster::Product;
-use crate::scheme::{Leaf, Scheme};
+use ordering::roster::Product;
+use ordering::scheme::{Leaf, Scheme};
 
 impl Core {
     /// Position of the newest entry that the device signed, if that is not `known`. None also when the entry cannot be

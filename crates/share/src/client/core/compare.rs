@@ -7,8 +7,8 @@ use trust_shared::note::SignedNote;
 use super::Core;
 use crate::client::error::Stopped;
 use crate::client::evidence::{Hashes, Proofs, fork};
-use crate::roster::Product;
-use crate::scheme::{Log, Scheme};
+use ordering::roster::Product;
+use ordering::scheme::{Log, Scheme};
 
 /// What comes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use trust_shared::principal::Device;
 use super::{Core, MAX_ROUNDS, Out};
 use crate::client::evidence::Proofs;
 use crate::disk::DiskError;
-use crate::engine::Engine;
 use crate::files::{Answer, Files, History, Logged, MAX_LOGGED};
-use crate::roster::Product;
-use crate::scheme::{Leaf, Log, Scheme};
-use crate::signed::Entry;
+use ordering::engine::Engine;
+use ordering::roster::Product;
+use ordering::scheme::{Leaf, Log, Scheme};
+use ordering::signed::Entry;
 
 /// Leaves that are read from disk at a time.
 const CHUNK: u64 = 256;

@@ -7,8 +7,8 @@ use trust_shared::effect::Missing;
 use super::{Core, Lacks, MAX_ROUNDS, Out, read_body};
 use crate::disk::DiskError;
 use crate::files::{Answer, Basis, Call, Refused};
-use crate::scheme::{Leaf, Signer};
-use crate::volume::{Attempt, Basis as _, Build, Volume};
+use ordering::scheme::{Leaf, Signer};
+use ordering::volume::{Attempt, Basis as _, Build, Volume};
 
 impl Core {
     /// Answers questions about the verified log, without a mark and without asking any author.

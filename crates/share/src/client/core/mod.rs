@@ -29,15 +29,15 @@ use trust_shared::ops::Body;
 use super::error::{Differing, Stopped};
 use super::evidence::Court;
 use crate::disk::{Disk, DiskError, Keep, Placed, own_entries};
-use crate::engine::{
+use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
+use crate::home::{Memo, Timekeeper};
+use ordering::engine::{
     Alarm, Delays, Durable, Effect, Engine, Record as EngineRecord, Reply, Request, Setup,
     Stopped as Why,
 };
-use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
-use crate::home::{Memo, Timekeeper};
-use crate::roster::{OpsCodec, Product};
-use crate::scheme::{Leaf, Log, Scheme, Signer};
-use crate::signed::Entry;
+use ordering::roster::{OpsCodec, Product};
+use ordering::scheme::{Leaf, Log, Scheme, Signer};
+use ordering::signed::Entry;
 
 pub use compare::Compared;
 use compare::compare;

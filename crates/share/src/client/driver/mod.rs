@@ -29,10 +29,10 @@ use super::fetch::{Fetched, Key};
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
 use crate::disk::{DiskError, Placed};
-use crate::engine::Reply;
 use crate::files::{Call, Shelf};
-use crate::roster::{OpsCodec, Product};
-use crate::signed::Entry;
+use ordering::engine::Reply;
+use ordering::roster::{OpsCodec, Product};
+use ordering::signed::Entry;
 
 /// When something could not be fetched or stored, it is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);

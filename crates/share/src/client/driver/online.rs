@@ -7,8 +7,8 @@ use super::{AGAIN, Done, Driver};
 use crate::client::connection::{Connected, Connection, Lost, Trouble};
 use crate::client::core::{Input, Lacks};
 use crate::client::fetch::{Key, fetch};
-use crate::engine::Request;
-use crate::roster::Product;
+use ordering::engine::Request;
+use ordering::roster::Product;
 
 impl Driver {
     pub(super) fn send(&mut self, request: Request<Product>) {

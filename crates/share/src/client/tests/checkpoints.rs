@@ -5,10 +5,10 @@ use trust_shared::checkpoint::Checkpoint;
 use trust_shared::note::SignedNote;
 
 use super::*;
-use crate::checkpoint::Posted;
 use crate::client::begin::begin_over;
 use crate::client::{Begun, Compared, Signable, Stopped};
 use crate::disk::Closed;
+use trust_shared::checkpoint::Posted;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

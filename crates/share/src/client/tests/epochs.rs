@@ -22,10 +22,10 @@ use crate::client::{Phase, Stopped};
 use crate::disk::DiskError;
 use crate::files::Refused;
 use crate::home::{Followed, HomeError};
-use crate::prefixes::Rfc6962;
-use crate::roster::Product;
-use crate::scheme::Leaf;
-use crate::signed::Marks;
+use ordering::prefixes::Rfc6962;
+use ordering::roster::Product;
+use ordering::scheme::Leaf;
+use ordering::signed::Marks;
 
 impl Lab {
     /// All rules of the volume: those that it has, and one that lets this prefix stand.

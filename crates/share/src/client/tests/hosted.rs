@@ -11,11 +11,11 @@ use trust::{Handle, Record};
 use trust_shared::leaf;
 
 use crate::client::connection::{Deliveries, Dial, Line, Lost, Stores, Trouble};
-use crate::engine::{Reply, Request};
-use crate::host::{Delivery, Host, HostError, Session, StoredLeaf};
-use crate::roster::Product;
-use crate::scheme::Leaf;
-use crate::signed::{Entry, Marks};
+use ordering::engine::{Reply, Request};
+use ordering::roster::Product;
+use ordering::scheme::Leaf;
+use ordering::signed::{Entry, Marks};
+use share_server::host::{Delivery, Host, HostError, Session, StoredLeaf};
 
 /// Where the server is, while it runs.
 #[derive(Default)]

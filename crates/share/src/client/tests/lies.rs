@@ -10,11 +10,11 @@ use trust_shared::note::{Note, SignedNote};
 
 use super::*;
 use crate::client::{Compared, Phase, Stopped, Trouble};
-use crate::engine::Reply;
-use crate::prefixes::Rfc6962;
-use crate::roster::{Product, lacks_decision};
-use crate::scheme::Leaf;
-use crate::signed::{Entry, Marks};
+use ordering::engine::Reply;
+use ordering::prefixes::Rfc6962;
+use ordering::roster::{Product, lacks_decision};
+use ordering::scheme::Leaf;
+use ordering::signed::{Entry, Marks};
 use trust_shared::entry::SignedEntry;
 
 /// What a device was shown, as hashes; the liar goes on from there.

@@ -1,4 +1,4 @@
-//! Clients over a server that is real but for the network: [`crate::host::Host`] on a disk, reached by calls. The
+//! Clients over a server that is real but for the network: [`share_server::host::Host`] on a disk, reached by calls. The
 //! connection breaks, the server stops and lies when a test says so.
 
 mod beacon;
@@ -35,8 +35,8 @@ use super::start::{Parts, seen};
 use super::{Answered, Client, ClientError, Connection, Options};
 use crate::files::{Answer, Call, Place};
 use crate::home::{Home, NewHome};
-use crate::host::{Host, HostOptions};
 use hosted::{Door, Hosted};
+use share_server::host::{Host, HostOptions};
 
 const RING_BYTES: u64 = 32 << 20;
 

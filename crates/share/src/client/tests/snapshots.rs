@@ -6,7 +6,7 @@ use std::path::Path;
 use super::*;
 use crate::client::Folding;
 use crate::client::core::Core;
-use crate::scheme::Log;
+use ordering::scheme::Log;
 
 const FILES: [&str; 3] = ["journal", "leaves", SNAPSHOT];
 const SNAPSHOT: &str = "snapshot";
@@ -55,7 +55,7 @@ fn opened(home: &Home) -> Result<Core, ClientError> {
 fn known(home: &Home) -> String {
     let core = opened(home).unwrap();
     let ledger = core.engine().ledger();
-    let point = Log::<crate::roster::Product>::point(ledger.log());
+    let point = Log::<ordering::roster::Product>::point(ledger.log());
     let authors: Vec<_> = ledger.authors().collect();
     let members = ledger.volume().members().rows();
     let files = ledger.volume();
