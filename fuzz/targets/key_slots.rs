@@ -3,8 +3,8 @@
 #![no_main]
 
 use bulla_fuzz::plant;
+use keys::slots::{Credential, KeySlots, MAX_REGION_BYTES, RecoveryKey};
 use libfuzzer_sys::fuzz_target;
-use state::slots::{Credential, KeySlots, MAX_REGION_BYTES, RecoveryKey};
 
 const VOLUME: [u8; 16] = [7; 16];
 

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use bulla_fuzz::plant;
+use keys::elsewhere::agent::{Identities, signature_in};
+use keys::elsewhere::{By, Reference, public_file};
+use keys::keyfile::{self, Content};
 use libfuzzer_sys::fuzz_target;
-use state::elsewhere::agent::{Identities, signature_in};
-use state::elsewhere::{By, Reference, public_file};
-use state::keyfile::{self, Content};
 
 fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<tempfile::TempDir> = OnceLock::new();

@@ -8,7 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use trust::encode::Encoder;
 use trust::volume_id::VolumeId;
 use wire::frame::HEADER_BYTES;
-use wire::shared::enter::{Claim, Enter, Exporter, MAX_ENTER_BYTES};
+use wire::session::{Claim, Exporter};
+use wire::shared::enter::{Enter, MAX_ENTER_BYTES, SIGNING_DOMAIN};
 use wire::shared::kind;
 use wire::shared::request::{Request, max_body_bytes};
 
@@ -37,7 +38,12 @@ fn seeds() -> Vec<Vec<u8>> {
         seeds.push(message(kind::OPEN, &note));
     }
     let mut enter = BytesMut::new();
-    let device = Some(Claim::new(VOLUME, &key(2), &Exporter([3; 32])));
+    let device = Some(Claim::new(
+        SIGNING_DOMAIN,
+        VOLUME,
+        &key(2),
+        &Exporter([3; 32]),
+    ));
     Enter {
         volume: VOLUME,
         device,
@@ -63,7 +69,7 @@ fuzz_target!(init: plant(seeds()), |data: &[u8]| {
         enter.put(1, &mut again);
         assert_eq!(&again[HEADER_BYTES..], body);
         if let Some(claim) = enter.device {
-            let _ = claim.verify(VOLUME, &Exporter([3; 32]));
+            let _ = claim.verify(SIGNING_DOMAIN, VOLUME, &Exporter([3; 32]));
         }
     }
 });

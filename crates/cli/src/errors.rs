@@ -4,6 +4,8 @@
 
 use std::error::Error;
 
+use keys::keyfile::KeyError;
+use keys::slots::{BadRecoveryKey, SlotError};
 use mount::MountError;
 use mount::loop_device::LoopError;
 use protect::anchor::AnchorError;
@@ -16,8 +18,6 @@ use replica::prune::PruneError;
 use replica::pull::PullError;
 use serve::mirror::ServeError;
 use state::StateError;
-use state::keyfile::KeyError;
-use state::slots::{BadRecoveryKey, SlotError};
 use store::StoreError;
 use trust::Reject;
 use trust::signer::NoSignature;

@@ -15,16 +15,18 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
+use keys::keyfile;
 use serve::net::{Opening, Request, Resources, Responder, Server, Service};
 use serve::shared::{Session, SharedService, limits};
 use share_server::host::{Host, HostOptions};
-use state::keyfile;
 use tokio::signal::unix::{SignalKind, signal};
 use trust::Reject;
 use trust::device::DeviceKey;
 use trust::key::{PublicKey, SecretKey};
-use wire::shared::enter::{Enter, Exporter};
-use wire::shared::{PROTOCOL, kind, tls};
+use wire::session::Exporter;
+use wire::session::tls;
+use wire::shared::enter::{Enter, SIGNING_DOMAIN};
+use wire::shared::{PROTOCOL, kind};
 
 /// Serves a shared volume as a server does that lies: the first device that enters sees REPO, the others see COPY.
 /// Without COPY all see REPO.
@@ -196,7 +198,10 @@ impl Forking {
 /// The device that proves its key in an ENTER.
 fn entering(body: &[u8], exporter: Option<Exporter>) -> Option<DeviceKey> {
     let enter = Enter::decode(body).ok()?;
-    enter.device?.verify(enter.volume, &exporter?).ok()
+    enter
+        .device?
+        .verify(SIGNING_DOMAIN, enter.volume, &exporter?)
+        .ok()
 }
 
 impl Service for Forking {

@@ -7,11 +7,7 @@
 //! | `evidence` | evidence of forks and rollbacks, within quotas |
 //! | [`journal`] | an append-only file whose records are fsynced at most a second later |
 //! | [`witness`] | what a witness of logs has cosigned, and evidence of what it refused |
-//! | [`keyfile`] | a secret key on disk, plain or under a passphrase |
 //! | [`own_files`] | files of bulla's own, by their first bytes |
-//! | [`elsewhere`] | keys that a program or an ssh-agent signs with |
-//! | [`slots`] | key slots of a protected device: ways to open its key |
-//! | `stretch` | a passphrase becomes a key: Argon2id within bounds |
 //! | [`clock`] | the wall clock: the system's or an injected one, and one that never runs backwards |
 //! | `lock` | a lock file with a deadline |
 //! | `blocking` | work for the pool of blocking threads that is abandoned at a deadline |
@@ -24,17 +20,13 @@
 
 mod blocking;
 pub mod clock;
-pub mod elsewhere;
 pub mod error;
 mod evidence;
 pub mod journal;
-pub mod keyfile;
 mod lock;
 pub mod own_files;
 pub mod private;
 pub mod signing_state;
-pub mod slots;
-mod stretch;
 pub mod volume_state;
 pub mod witness;
 

@@ -10,6 +10,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`session`] | TLS with raw keys, and the claim of a device |
 //! | [`frame`] | hello, message header, limits of both |
 //! | [`refusal`] | the ERROR answer and its codes |
 //! | [`mirror`] | requests and answers between a reader and a mirror |
@@ -24,6 +25,7 @@ pub mod location;
 pub mod mirror;
 pub mod refusal;
 pub mod remote;
+pub mod session;
 pub mod shared;
 
 pub use http::{HttpAddress, HttpOptions, HttpStore};

@@ -14,16 +14,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("wal", &["trust"]),
     ("store", &["trust"]),
     ("state", &["trust"]),
+    ("keys", &["trust"]),
     ("wire", &["store", "trust", "trust-shared"]),
     ("reader", &["store", "trust"]),
     ("volume", &["reader", "state", "store", "trust"]),
     ("replica", &["reader", "state", "store", "trust", "volume"]),
-    ("publish", &["state", "store", "trust"]),
+    ("publish", &["keys", "state", "store", "trust"]),
     // The state machines of a shared volume's log, which a device and the server have in common.
     ("ordering", &["trust", "trust-shared"]),
     (
         "share",
         &[
+            "keys",
             "ordering",
             "reader",
             "state",
@@ -37,7 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "share-server",
         &["ordering", "store", "trust", "trust-shared", "wal"],
     ),
-    ("guard", &["state", "store", "trust", "wire"]),
+    ("guard", &["keys", "state", "store", "trust", "wire"]),
     ("protect", &["wal", "trust"]),
     // A server looks up and sends. What it must check itself is in `share-server`.
     (
@@ -85,6 +87,7 @@ const NEVER_REACHES: &[(&str, &[&str])] = &[
     ("serve", VERIFIES),
     ("store", NETWORK),
     ("state", NETWORK),
+    ("keys", NO_RUNTIME),
     ("reader", NETWORK),
     ("publish", NETWORK),
     ("wal", NO_RUNTIME),

@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use keys::elsewhere::{By, Elsewhere, Reach, Reference};
+use keys::keyfile::{self, Content, KeyError};
 use serde_json::{Map, Value, json};
-use state::elsewhere::{By, Elsewhere, Reach, Reference};
-use state::keyfile::{self, Content, KeyError};
 use trust::key::{PublicKey, SecretKey};
 use trust::signer::Signer;
 

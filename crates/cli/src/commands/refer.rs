@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use keys::elsewhere::agent::{Agent, Identities};
+use keys::elsewhere::{By, Elsewhere, ElsewhereError, Reach, Reference, Wait, public_file};
+use keys::keyfile::{self, KeyError};
 use serde_json::json;
-use state::elsewhere::agent::{Agent, Identities};
-use state::elsewhere::{By, Elsewhere, ElsewhereError, Reach, Reference, Wait, public_file};
-use state::keyfile::{self, KeyError};
 use trust::key::PublicKey;
 use trust::signer;
 

@@ -113,7 +113,7 @@ impl World {
 }
 
 fn key(path: &Path) -> SecretKey {
-    state::keyfile::load(path, || Ok::<_, Infallible>(Vec::new().into())).unwrap()
+    keys::keyfile::load(path, || Ok::<_, Infallible>(Vec::new().into())).unwrap()
 }
 
 fn text(value: &Value) -> String {

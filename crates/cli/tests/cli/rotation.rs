@@ -14,7 +14,7 @@ use crate::support::{Home, Ran};
 /// Adds policies with the same key for all roles, as owners do.
 fn rotate(home: &Home, repo: &str, count: usize) {
     let refuse = || -> Result<_, std::convert::Infallible> { unreachable!("no passphrase") };
-    let key: SecretKey = state::keyfile::load(&home.path("key"), refuse).unwrap();
+    let key: SecretKey = keys::keyfile::load(&home.path("key"), refuse).unwrap();
     let repository = Repository::open(home.path(repo)).unwrap();
     let mut writer = Writer::begin(&repository).unwrap();
     let mut head = Head::decode(writer.statements()).unwrap();

@@ -134,7 +134,7 @@ fn volume_without_checkpointers_has_no_checkpoints() {
 fn propose_wrongly(home: &Home, key: &str) {
     let state = home.path(".local/state/bulla");
     let volume = share::home::Home::find(&state, "notes").unwrap().unwrap();
-    let key = state::keyfile::load(&home.path(key), || Err("no passphrase")).unwrap();
+    let key = keys::keyfile::load(&home.path(key), || Err("no passphrase")).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let soon = || Instant::now() + Duration::from_secs(60);

@@ -30,7 +30,7 @@ fn key_file_in_the_tree_is_refused_by_its_content() {
     place.write("a", b"content");
     let file = place.tree().join("d/innocent.txt");
     fs::create_dir(place.tree().join("d")).unwrap();
-    state::keyfile::write(&file, &key(), None).unwrap();
+    keys::keyfile::write(&file, &key(), None).unwrap();
     fs::hard_link(&file, place.tree().join("z")).unwrap();
     assert!(refused(
         place.try_publish(&place.options()),
@@ -82,7 +82,7 @@ fn long_file_that_begins_as_state_is_refused() {
 fn remembered_key_is_refused_without_the_flag() {
     let place = Place::new();
     fs::create_dir_all(place.tree()).unwrap();
-    state::keyfile::write(&place.tree().join("k"), &key(), None).unwrap();
+    keys::keyfile::write(&place.tree().join("k"), &key(), None).unwrap();
     // Old enough to be remembered.
     place.clock.advance(std::time::Duration::from_secs(60));
     let meaning_it = PublishOptions {
@@ -147,7 +147,7 @@ fn copy_of_the_own_state_is_refused() {
 fn key_file_in_an_archive_is_refused_by_its_content() {
     let place = Place::new();
     fs::create_dir_all(place.tree().join("d")).unwrap();
-    state::keyfile::write(&place.tree().join("d/k"), &key(), None).unwrap();
+    keys::keyfile::write(&place.tree().join("d/k"), &key(), None).unwrap();
     let mut journal = b"bulla-journal-1\n".to_vec();
     journal.resize(3 << 20, 7);
     // Its first line lies in two stretches of a sparse file.

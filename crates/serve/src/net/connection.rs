@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 use trust::Reject;
 use wire::frame::{self, HEADER_BYTES, HELLO_BYTES, Header, MAX_REQUEST_BYTES};
 use wire::refusal::ErrorCode;
-use wire::shared::enter::Exporter;
+use wire::session::Exporter;
 
 use crate::net::account::Account;
 use crate::net::end::End;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use trust::Reject;
 use wire::refusal::ErrorCode;
-use wire::shared::enter::Exporter;
+use wire::session::Exporter;
 
 use crate::net::account::Account;
 use crate::net::mailbox::{Completion, Mailbox, Pusher};

@@ -60,7 +60,7 @@ impl<S: Service, T: Stream> Handler<T> for Tls<S> {
                 return resources.ended(peer, &end);
             }
         };
-        let exporter = match wire::shared::tls::exporter(stream.get_ref().1) {
+        let exporter = match wire::session::tls::exporter(stream.get_ref().1) {
             Ok(exporter) => exporter,
             Err(why) => return resources.ended(peer, &End::Broken(io::Error::other(why))),
         };

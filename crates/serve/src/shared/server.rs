@@ -7,7 +7,7 @@ use std::time::Duration;
 use share_server::host::Host;
 use tokio_rustls::rustls::ServerConfig;
 use trust::key::SecretKey;
-use wire::shared::tls;
+use wire::session::tls;
 
 use crate::net::{self, Limits, Listen, ListenError, Resources};
 use crate::shared::service::SharedService;

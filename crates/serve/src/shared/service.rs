@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 use trust::Reject;
 use trust::volume_id::VolumeId;
 use wire::refusal::ErrorCode;
+use wire::session::Exporter;
 use wire::shared::answer::encode_policies;
-use wire::shared::enter::{Enter, Exporter, MAX_ENTER_BYTES, Welcome};
+use wire::shared::enter::{Enter, MAX_ENTER_BYTES, SIGNING_DOMAIN, Welcome};
 use wire::shared::request::{Request, max_body_bytes};
 use wire::shared::{FORGED, GUEST, NO_VOLUME, PROTOCOL, SESSION_ID, kind};
 
@@ -98,7 +99,7 @@ impl SharedService {
             responder.refuse(FORGED, "no device can enter without TLS");
             return Ok(());
         };
-        let device = match claim.verify(enter.volume, &exporter) {
+        let device = match claim.verify(SIGNING_DOMAIN, enter.volume, &exporter) {
             Ok(device) => device,
             Err(why) => {
                 responder.refuse(FORGED, &why.to_string());

@@ -11,7 +11,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use state::{keyfile, private};
+use keys::keyfile;
+use state::private;
 use trust::key::SecretKey;
 use trust::volume_id::VolumeId;
 

@@ -42,7 +42,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use state::keyfile::{self, KeyError};
+use keys::keyfile::{self, KeyError};
 use state::{StateError, private};
 use trust::Reject;
 use trust::history::LogPoint;

@@ -1,40 +1,22 @@
-//! The first message of a connection, ENTER: which volume, and which device.
-//!
-//! A device signs the volume and the *exporter* of the TLS session (RFC 8446, 7.5): 32 bytes that only the two ends of
-//! this session can compute. So a signature is of no use on another connection, to a server that passes it on for
-//! example. A client without a device is a *guest*: it may fetch policies and use the mailbox.
-
-use std::fmt;
+//! The first message of a connection, ENTER: which volume, and which device ([`crate::session`]). A client without a
+//! device is a *guest*: it may fetch policies and use the mailbox.
 
 use bytes::{BufMut, BytesMut};
 use trust::Reject;
-use trust::device::DeviceKey;
 use trust::encode::{Decoder, Encoder};
-use trust::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
 use trust::volume_id::VolumeId;
 
 use super::kind;
 use crate::frame::Header;
+use crate::session::{CLAIM_BYTES, Claim};
 
-/// Label of the exporter.
-pub const EXPORTER_LABEL: &[u8] = b"EXPERIMENTAL-bulla-shared-session";
 /// Put before the volume and the exporter when a device signs.
 pub const SIGNING_DOMAIN: &[u8] = b"bulla shared session 0\n";
 /// Longest body of an ENTER.
-pub const MAX_ENTER_BYTES: usize = 32 + 1 + 32 + SIGNATURE_BYTES;
+pub const MAX_ENTER_BYTES: usize = 32 + 1 + CLAIM_BYTES;
 
 const GUEST: u8 = 0;
 const DEVICE: u8 = 1;
-
-/// What both ends of one TLS session know, and nobody else.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Exporter(pub [u8; 32]);
-
-impl fmt::Debug for Exporter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Exporter")
-    }
-}
 
 /// The first message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,40 +25,6 @@ pub struct Enter {
     pub volume: VolumeId,
     /// The device, and its signature; `None` for a guest.
     pub device: Option<Claim>,
-}
-
-/// A device's claim to be at the other end. Not verified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
-    device: DeviceKey,
-    signature: [u8; SIGNATURE_BYTES],
-}
-
-impl Claim {
-    /// The claim of the device with this key, for one session.
-    pub fn new(volume: VolumeId, key: &SecretKey, exporter: &Exporter) -> Claim {
-        Claim {
-            device: DeviceKey::from(&key.public()),
-            signature: key.sign(&message(volume, exporter)),
-        }
-    }
-
-    /// The device at the other end of the session with this exporter.
-    ///
-    /// # Errors
-    /// [`Reject::NotSigned`] for a signature of another session, volume or key.
-    pub fn verify(&self, volume: VolumeId, exporter: &Exporter) -> Result<DeviceKey, Reject> {
-        let bad = Reject::NotSigned("the device's signature is not for this connection");
-        let key = PublicKey::from_bytes(*self.device.as_bytes()).map_err(|_| bad.clone())?;
-        match key.verify(&message(volume, exporter), &self.signature) {
-            true => Ok(self.device),
-            false => Err(bad),
-        }
-    }
-}
-
-fn message(volume: VolumeId, exporter: &Exporter) -> Vec<u8> {
-    [SIGNING_DOMAIN, volume.as_bytes(), &exporter.0].concat()
 }
 
 impl Enter {
@@ -92,8 +40,7 @@ impl Enter {
             None => out.put_u8(GUEST),
             Some(claim) => {
                 out.put_u8(DEVICE);
-                out.put_slice(claim.device.as_bytes());
-                out.put_slice(&claim.signature);
+                claim.put(out);
             }
         }
     }
@@ -107,10 +54,7 @@ impl Enter {
         let volume = VolumeId::from_bytes(d.array()?);
         let device = match d.u8()? {
             GUEST => None,
-            DEVICE => Some(Claim {
-                device: DeviceKey::from_bytes(d.array()?),
-                signature: d.array()?,
-            }),
+            DEVICE => Some(Claim::take(&mut d)?),
             _ => return Err(d.bad("neither a guest nor a device")),
         };
         d.finish()?;
@@ -157,6 +101,8 @@ impl Welcome {
 mod tests {
     use super::*;
     use crate::frame::take;
+    use crate::session::Exporter;
+    use trust::key::SecretKey;
 
     const VOLUME: VolumeId = VolumeId::from_bytes([7; 32]);
 
@@ -165,23 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn claim_counts_for_one_session_and_volume() {
-        let here = Exporter([1; 32]);
-        let claim = Claim::new(VOLUME, &key(3), &here);
-        let device = DeviceKey::from(&key(3).public());
-        assert_eq!(claim.verify(VOLUME, &here), Ok(device));
-        assert!(claim.verify(VOLUME, &Exporter([2; 32])).is_err());
-        assert!(claim.verify(VolumeId::from_bytes([8; 32]), &here).is_err());
-        let other = Claim {
-            device: DeviceKey::from(&key(4).public()),
-            ..claim
-        };
-        assert!(other.verify(VOLUME, &here).is_err());
-    }
-
-    #[test]
     fn enter_has_one_encoding() {
-        let claim = Claim::new(VOLUME, &key(3), &Exporter([1; 32]));
+        let claim = Claim::new(SIGNING_DOMAIN, VOLUME, &key(3), &Exporter([1; 32]));
         for device in [None, Some(claim)] {
             let enter = Enter {
                 volume: VOLUME,

@@ -5,7 +5,7 @@
 //! volume's policy accepts no other server. A device proves its key in its first message, by a signature over what
 //! only the two ends of this TLS session know. None of this is trusted for more than availability, quotas and privacy:
 //! what devices read is proved by signatures and hashes. Byte-exact in `docs/formats/shared-protocol.md`; reasons in
-//! decision 0046. Relies on [`crate::frame`] for the framing and on `trust_shared` for what is signed.
+//! decision 0046. Relies on [`crate::frame`] for the framing, on [`crate::session`] for both ends, and on `trust_shared` for what is signed.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -13,7 +13,6 @@
 //! | [`request`] | the other messages of a client |
 //! | [`delivery`] | what the server pushes: leaves, notes, attests |
 //! | [`answer`] | what the server answers |
-//! | [`tls`] | TLS with the orderer's key |
 //! | [`address`] | where a server is, as users write it |
 //! | [`link`] | a client's connection |
 //! | [`window`] | how many deliveries may be under way |
@@ -24,7 +23,6 @@ pub mod delivery;
 pub mod enter;
 pub mod link;
 pub mod request;
-pub mod tls;
 pub mod window;
 
 pub use address::ServerAddress;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use ::mount::loop_device::{self, Attached};
 use ::mount::table;
+use keys::slots::KeySlots;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use state::slots::KeySlots;
 use wal::{Device, FileDevice, VolumeId};
 
 use crate::failure::{Failure, Kind, Outcome};

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::protect::anchor::{AnchorError, FileAnchor};
 use ::protect::enrol::{self, Enrol, Found, Unfinished};
 use ::protect::{BLOCK_BYTES, Shape, ThisHost};
+use keys::slots::{Credential, KeySlots, RecoveryKey};
 use rustix::fs::Access;
 use serde_json::{Map, Value, json};
-use state::slots::{Credential, KeySlots, RecoveryKey};
 use wal::{Device, FileDevice, Key, Layout, Mark, OpenOptions, VolumeId};
 
 use super::unlock::{self, NewKey};

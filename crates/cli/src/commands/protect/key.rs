@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use keys::slots::{KeySlots, RecoveryKey, SlotError};
 use serde_json::json;
-use state::slots::{KeySlots, RecoveryKey, SlotError};
 use wal::Device;
 
 use super::devices;

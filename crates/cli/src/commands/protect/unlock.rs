@@ -5,10 +5,10 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::OFlags;
-use state::slots::{
+use keys::slots::{
     Credential, KeySlots, MAX_KEY_BYTES, RecoveryKey, SlotError, SlotKind, VolumeKey, new_key_bytes,
 };
+use rustix::fs::OFlags;
 
 use crate::args::{Passphrase, Unlock};
 use crate::failure::{Failure, Kind, Outcome};

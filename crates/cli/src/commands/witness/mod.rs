@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use keys::elsewhere::Reach;
 use serde_json::json;
-use state::elsewhere::Reach;
 use state::witness::{CosignError, Cosigned, MemoryError, WitnessState};
 use state::{Clock, witness};
 use trust::checkpoint;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use keys::elsewhere::Reach;
 use serde_json::json;
 use serve::net::{Listen, Peer};
 use serve::witness::{Answer, Server};
-use state::elsewhere::Reach;
 use state::witness::CosignError;
 use trust::witness::{Refusal, Submission};
 

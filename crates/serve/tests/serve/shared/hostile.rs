@@ -15,10 +15,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use trust_shared::mark::Nonce;
 use wire::frame::{self, Header};
 use wire::refusal::{ErrorCode, Refusal};
-use wire::shared::enter::{Claim, Enter, Exporter};
-use wire::shared::{
-    FORGED, MAX_STORE_BYTES, PROTOCOL, Request, SESSION_ID, ServerAddress, kind, tls,
-};
+use wire::session::{Claim, Exporter, tls};
+use wire::shared::enter::{Enter, SIGNING_DOMAIN};
+use wire::shared::{FORGED, MAX_STORE_BYTES, PROTOCOL, Request, SESSION_ID, ServerAddress, kind};
 
 use super::device::{Device, soon};
 use super::volume::{Running, block, directory, founder, options, orderer, policy, serve};
@@ -79,7 +78,7 @@ impl Raw {
     /// Enters as the founder's device.
     async fn member(to: &ServerAddress) -> Raw {
         let mut raw = Raw::connect(to).await;
-        let claim = Claim::new(policy().0, &founder(), &raw.exporter());
+        let claim = Claim::new(SIGNING_DOMAIN, policy().0, &founder(), &raw.exporter());
         raw.enter(Some(claim)).await;
         assert_eq!(raw.recv().await.unwrap().0, kind::WELCOME);
         raw
@@ -125,17 +124,22 @@ impl Raw {
 async fn claim_of_another_connection_is_refused() {
     let (_dir, server) = serve();
     let first = Raw::connect(&server.address).await;
-    let claim = Claim::new(policy().0, &founder(), &first.exporter());
+    let claim = Claim::new(SIGNING_DOMAIN, policy().0, &founder(), &first.exporter());
     let mut second = Raw::connect(&server.address).await;
     assert_ne!(first.exporter(), second.exporter());
     second.enter(Some(claim)).await;
     assert_eq!(second.error().await, FORGED);
     // It gets no second try on this connection.
-    let own = Claim::new(policy().0, &founder(), &second.exporter());
+    let own = Claim::new(SIGNING_DOMAIN, policy().0, &founder(), &second.exporter());
     second.enter(Some(own)).await;
     assert_eq!(second.error().await, ErrorCode::MALFORMED);
     assert!(second.is_closed().await);
-    let other = Claim::new(policy().0, &super::volume::key(9), &first.exporter());
+    let other = Claim::new(
+        SIGNING_DOMAIN,
+        policy().0,
+        &super::volume::key(9),
+        &first.exporter(),
+    );
     let mut first = first;
     first.enter(Some(other)).await;
     assert_eq!(first.error().await, wire::shared::NOT_MEMBER);
@@ -261,7 +265,12 @@ async fn device_that_never_takes_a_delivery_gets_only_the_window() {
     ada.begin().await;
     ada.admit(&[super::volume::key(10)]).await;
     let mut idle = Raw::connect(&server.address).await;
-    let claim = Claim::new(policy().0, &super::volume::key(10), &idle.exporter());
+    let claim = Claim::new(
+        SIGNING_DOMAIN,
+        policy().0,
+        &super::volume::key(10),
+        &idle.exporter(),
+    );
     idle.enter(Some(claim)).await;
     idle.say(&Request::Open(None), SESSION_ID).await;
     for _ in 0..50 {

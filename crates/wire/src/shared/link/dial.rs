@@ -20,8 +20,9 @@ use super::error::LinkError;
 use super::{LinkOptions, PROTOCOL, SESSION_ID, ServerAddress, kind};
 use crate::frame::{self, HELLO_BYTES, check_hello};
 use crate::refusal::{ERROR, MAX_ERROR_TEXT_BYTES, Refusal};
-use crate::shared::enter::{Claim, Enter, Welcome};
-use crate::shared::tls;
+use crate::session::Claim;
+use crate::session::tls;
+use crate::shared::enter::{Enter, SIGNING_DOMAIN, Welcome};
 
 /// A connection inside TLS.
 pub(super) type Stream = TlsStream<TcpStream>;
@@ -118,7 +119,7 @@ async fn enter(
     let exporter = tls::exporter(stream.get_ref().1).map_err(failed)?;
     let enter = Enter {
         volume,
-        device: device.map(|key| Claim::new(volume, key, &exporter)),
+        device: device.map(|key| Claim::new(SIGNING_DOMAIN, volume, key, &exporter)),
     };
     let mut first = BytesMut::from(&frame::hello(PROTOCOL)[..]);
     enter.put(SESSION_ID, &mut first);

@@ -7,9 +7,10 @@ use trust::volume_id::VolumeId;
 use trust_shared::mark::{MarkTree, Nonce};
 use trust_shared::note::Note;
 use wire::frame::{Header, hello};
+use wire::session::{Claim, Exporter};
 use wire::shared::answer::{encode_have, encode_policies};
 use wire::shared::delivery::{End, LeavesPart};
-use wire::shared::enter::{Claim, Enter, Exporter, Welcome};
+use wire::shared::enter::{Enter, SIGNING_DOMAIN, Welcome};
 use wire::shared::{PROTOCOL, Request, SESSION_ID, kind};
 
 use super::peer::key;
@@ -68,7 +69,7 @@ fn messages() -> Named {
         heartbeat_ms: 10_000,
     };
     let volume = VolumeId::from_bytes([0x11; 32]);
-    let claim = Claim::new(volume, &key(2), &Exporter([0x33; 32]));
+    let claim = Claim::new(SIGNING_DOMAIN, volume, &key(2), &Exporter([0x33; 32]));
     let [part, end] = delivery();
     vec![
         ("hello", hello(PROTOCOL).to_vec()),

@@ -7,8 +7,9 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use trust::device::DeviceKey;
 use trust::volume_id::VolumeId;
+use wire::session::Claim;
 use wire::shared::ServerAddress;
-use wire::shared::enter::{Claim, Enter};
+use wire::shared::enter::{Enter, SIGNING_DOMAIN};
 use wire::shared::link::{Link, LinkError};
 
 use super::peer::{Peer, VOLUME, connect, device, key, orderer, patient, server};
@@ -56,7 +57,7 @@ async fn server_with_a_certificate_is_refused() {
 }
 
 /// What each connection was entered with, and whether its claim is good there.
-type Entered = Arc<Mutex<Vec<(Enter, wire::shared::enter::Exporter)>>>;
+type Entered = Arc<Mutex<Vec<(Enter, wire::session::Exporter)>>>;
 
 async fn recording() -> (ServerAddress, Entered) {
     let entered = Entered::default();
@@ -86,10 +87,14 @@ async fn claim_of_one_connection_is_bad_on_another() {
     assert_ne!(here, there);
     let (first, second) = (first.device.unwrap(), second.device.unwrap());
     let device = DeviceKey::from(&device().public());
-    assert_eq!(first.verify(VOLUME, here), Ok(device));
-    assert_eq!(second.verify(VOLUME, there), Ok(device));
-    assert!(first.verify(VOLUME, there).is_err());
-    assert!(first.verify(VolumeId::from_bytes([8; 32]), here).is_err());
+    assert_eq!(first.verify(SIGNING_DOMAIN, VOLUME, here), Ok(device));
+    assert_eq!(second.verify(SIGNING_DOMAIN, VOLUME, there), Ok(device));
+    assert!(first.verify(SIGNING_DOMAIN, VOLUME, there).is_err());
+    assert!(
+        first
+            .verify(SIGNING_DOMAIN, VolumeId::from_bytes([8; 32]), here)
+            .is_err()
+    );
 }
 
 /// A server that passes a device's claim on to another server of the volume has another TLS session there.
@@ -105,5 +110,5 @@ async fn claim_cannot_be_passed_on_by_a_server_in_between() {
     let between = Link::connect(&real, VOLUME, &orderer, None, &options);
     let _between = between.await.unwrap();
     let (_, exporter) = at_real.lock().unwrap()[0].clone();
-    assert!(stolen.verify(VOLUME, &exporter).is_err());
+    assert!(stolen.verify(SIGNING_DOMAIN, VOLUME, &exporter).is_err());
 }

@@ -13,10 +13,12 @@ use trust::key::SecretKey;
 use trust::volume_id::VolumeId;
 use trust_shared::note::{Note, SignedNote};
 use wire::frame::{self, HEADER_BYTES, HELLO_BYTES, Header};
+use wire::session::Exporter;
+use wire::session::tls;
 use wire::shared::delivery::End;
-use wire::shared::enter::{Enter, Exporter, Welcome};
+use wire::shared::enter::{Enter, Welcome};
 use wire::shared::link::{Deliveries, Link, LinkError, LinkOptions};
-use wire::shared::{PROTOCOL, SESSION_ID, ServerAddress, kind, tls};
+use wire::shared::{PROTOCOL, SESSION_ID, ServerAddress, kind};
 
 pub const VOLUME: VolumeId = VolumeId::from_bytes([7; 32]);
 

@@ -1,6 +1,6 @@
 //! TLS between a device and the server of a shared volume: version 1.3, with the orderer's Ed25519 key as a raw public
 //! key (RFC 7250) and no certificate. The client accepts that key and no other. The client shows no key to TLS: a
-//! device proves itself inside the session ([`super::enter`]).
+//! device proves itself inside the session ([`super::Claim`]).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use rustls::{
 };
 use trust::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
 
-use super::enter::{EXPORTER_LABEL, Exporter};
+use super::{EXPORTER_LABEL, Exporter};
 
 /// DER of an Ed25519 SubjectPublicKeyInfo before its 32 bytes (RFC 8410).
 const SPKI_PREFIX: [u8; 12] = [
@@ -90,7 +90,7 @@ fn key_of(shown: &CertificateDer<'_>) -> Option<PublicKey> {
 }
 
 /// Whether an error of a handshake says that the server has another key.
-pub(super) fn is_other_key(error: &std::io::Error) -> bool {
+pub(crate) fn is_other_key(error: &std::io::Error) -> bool {
     let inner = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
     matches!(
         inner,
