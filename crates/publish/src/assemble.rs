@@ -21,7 +21,6 @@ use trust::inode::{Content, Entry, FileContent, Inode};
 use trust::root::Totals;
 use trust::{Handle, Kind, map};
 
-use crate::attributes::Stamp;
 use crate::blocks_out::{Body, Cutter, Outgoing};
 use crate::changes::Comparison;
 use crate::destination::Destination;
@@ -30,6 +29,7 @@ use crate::progress::{MAX_SKIPPED_TOLD, Observer, Skipped};
 use crate::publish_error::{PublishError, Unreadable};
 use crate::statcache::CacheWriter;
 use crate::work::{Done, Event, FileId, Link, Part, What};
+use content::attributes::Stamp;
 
 /// Largest file that is stored with its directory: the sum of its packed blocks, bytes.
 const SMALL_FILE_BYTES: usize = 64 << 10;
@@ -180,7 +180,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
             path,
             names,
             subdirectories,
-            map: map::Builder::new(self.cutter.hasher, map::Salt::default(), sink),
+            map: map::Builder::new(self.cutter.hasher(), map::Salt::default(), sink),
             nodes,
             held: Vec::new(),
             held_bytes: 0,
@@ -289,7 +289,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
 
     /// The entry of an inode in the open directory; a large one gets a block of its own.
     fn place(&mut self, name: &[u8], inode: &Inode) -> Result<Vec<u8>, PublishError> {
-        let (value, block) = Entry::place(name, inode, self.cutter.hasher);
+        let (value, block) = Entry::place(name, inode, self.cutter.hasher());
         let block_bytes = block.as_ref().map(|(_, bytes)| bytes.as_ref());
         limits::check_entry(&value, block_bytes).map_err(|why| PublishError::Unreadable {
             path: trust::change::path(&self.path_of(name)),
@@ -386,7 +386,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
     }
 
     fn extend_long(&mut self, extent: array::Extent) -> Result<(), PublishError> {
-        let hasher = self.cutter.hasher;
+        let hasher = self.cutter.hasher();
         let (builder, nodes) = self.long.get_or_insert_with(|| {
             let nodes = Nodes::default();
             let sink = nodes.clone();
@@ -460,7 +460,7 @@ impl<'a, D: Destination> Assembler<'a, D> {
             Some(slash) => open.path.get(slash + 1..).unwrap_or_default().into(),
             None => open.path,
         };
-        let (value, block) = Entry::place(&name, &inode, self.cutter.hasher);
+        let (value, block) = Entry::place(&name, &inode, self.cutter.hasher());
         if let Some((_, block)) = block {
             let (_, outgoing) = self.cutter.block::<InodeBlock>(&block)?;
             self.store(outgoing)?;

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use store::repository::Repository;
 use trust::array::{ArrayRoot, Builder, Extent};
-use trust::frame::Packer;
 use trust::handle::{ArrayNode, Data};
 use trust::{BlockKind, Frame, Handle, Hasher, Kind, Record};
 
-use crate::chunk::{self, Piece};
 use crate::destination::Destination;
 use crate::publish_error::PublishError;
+use content::blocks::Blocks;
+use content::chunk::{self, Piece};
 
 /// Slots of the filter, 8 bytes each.
 const SEEN_SLOTS: usize = 1 << 19;
@@ -65,21 +65,23 @@ impl Seen {
 
 /// Names and packs blocks for one thread.
 pub(crate) struct Cutter<'a> {
-    /// The volume's hash function.
-    pub hasher: &'a Hasher,
     repository: Option<Repository>,
     seen: &'a Seen,
-    packer: Packer,
+    blocks: Blocks<'a>,
 }
 
 impl<'a> Cutter<'a> {
     pub(crate) fn new(hasher: &'a Hasher, repository: Option<&Repository>, seen: &'a Seen) -> Self {
         Cutter {
-            hasher,
             repository: repository.cloned(),
             seen,
-            packer: Packer::new(),
+            blocks: Blocks::new(hasher),
         }
+    }
+
+    /// The volume's hash function.
+    pub(crate) fn hasher(&self) -> &'a Hasher {
+        self.blocks.hasher()
     }
 
     /// Prepares one block.
@@ -87,7 +89,7 @@ impl<'a> Cutter<'a> {
         &mut self,
         plaintext: &[u8],
     ) -> Result<(Handle<K>, Outgoing), PublishError> {
-        let handle = self.hasher.handle::<K>(plaintext);
+        let handle = self.blocks.name::<K>(plaintext);
         let stored = match &self.repository {
             Some(repository) => repository.contains(&handle.any())?,
             None => false,
@@ -97,7 +99,7 @@ impl<'a> Cutter<'a> {
         } else if self.seen.meet(&handle.any()) {
             Body::SeenBefore(Bytes::copy_from_slice(plaintext))
         } else {
-            Body::Packed(self.packer.pack(K::KIND, plaintext)?)
+            Body::Packed(self.blocks.pack(K::KIND, plaintext)?)
         };
         let outgoing = Outgoing {
             handle: handle.any(),
@@ -149,7 +151,9 @@ impl<'a> Cutter<'a> {
             return Err(e);
         }
         let mut nodes = Vec::new();
-        let mut builder = Builder::new(self.hasher, |_, node: &Bytes| nodes.push(node.clone()));
+        let mut builder = Builder::new(self.blocks.hasher(), |_, node: &Bytes| {
+            nodes.push(node.clone())
+        });
         for extent in extents {
             builder.push(extent)?;
         }
@@ -176,6 +180,6 @@ impl<'a> Cutter<'a> {
 
     /// Packs a block that turned out to be needed after all.
     pub(crate) fn pack(&mut self, kind: Kind, plaintext: &[u8]) -> Result<Frame, PublishError> {
-        Ok(self.packer.pack(kind, plaintext)?)
+        Ok(self.blocks.pack(kind, plaintext)?)
     }
 }

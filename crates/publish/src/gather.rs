@@ -15,10 +15,7 @@ use rustix::io::Errno;
 use trust::inode::{Content, Inode, link_group};
 use trust::root::Totals;
 
-use crate::access::Access;
-use crate::attributes::{self, Stamp, XattrReader};
 use crate::blocks_out::Cutter;
-use crate::chunk::{Chunker, Piece};
 use crate::progress::Observer;
 use crate::publish_error::{PublishError, Unreadable};
 use crate::reading::{self, ATTEMPTS, Publishing, gone};
@@ -27,6 +24,9 @@ use crate::walk::{Listed, Visitor, open_at, stat_at, stat_open};
 use crate::work::{
     Done, Event, FileId, Item, JOB_BYTES, JOB_FILES, Job, Link, ToRead, WHOLE_FILE_BYTES, What,
 };
+use content::access::Access;
+use content::attributes::{self, Stamp, XattrReader};
+use content::chunk::{Chunker, Piece};
 
 /// Bytes of a long file that are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -190,7 +190,7 @@ impl Gatherer<'_> {
             FileType::Symlink => Access::MODE,
             _ => match attributes::access_at(directory.fd, name) {
                 Ok(access) => access,
-                Err(why) => return self.ready(directory.fd, unreadable(name, why)),
+                Err(why) => return self.ready(directory.fd, unreadable(name, why.into())),
             },
         };
         let mut inode = attributes::inode(stat, access, self.publishing.owner, content);
@@ -228,7 +228,7 @@ impl Gatherer<'_> {
                 path.extend_from_slice(name.to_bytes());
                 let link = Link {
                     file,
-                    group: link_group(self.cutter.hasher, &path),
+                    group: link_group(self.cutter.hasher(), &path),
                     names,
                     last: false,
                 };
@@ -340,7 +340,7 @@ impl Gatherer<'_> {
             }
             Err(why) => {
                 inode.mode = Access::OWNER.narrow(inode.mode);
-                self.unreadable(directory.path, why)?;
+                self.unreadable(directory.path, why.into())?;
             }
         }
         let inode = Box::new(inode);
@@ -387,7 +387,8 @@ impl Gatherer<'_> {
         if link.is_some_and(|link| link.file != Stamp::of(&before).file) {
             return Err(Unreadable::Replaced.into());
         }
-        let (list, access) = self.state.xattrs.read(&fd, self.publishing.owner)?;
+        let read = self.state.xattrs.read(&fd, self.publishing.owner);
+        let (list, access) = read.map_err(Unreadable::from)?;
         let complete = self.parts(&fd, before.stx_size)?;
         let after = stat_open(&fd)?;
         // A file system that tells a wrong size does not change the times.

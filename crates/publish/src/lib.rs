@@ -11,8 +11,8 @@
 //! | [`publish_error`] | what can go wrong in publishing |
 //! | `work` | what the threads send to one another |
 //! | `gather`, `walk`, [`exclude`] | the tree in its one order |
-//! | `reading`, [`attributes`] | a file as it was at one moment |
-//! | [`chunk`], `blocks_out` | where content is cut; from plaintext to blocks |
+//! | `reading` | a file as it was at one moment |
+//! | `blocks_out` | from plaintext to blocks |
 //! | [`access`], `limits` | what of an access control list is left; what no reader takes |
 //! | `tar` | the same from an archive |
 //! | `assemble` | directories from the bottom up |
@@ -29,13 +29,10 @@
 //! | `confirming`, [`stamping`] | timestamps; those by keys on other machines |
 //! | `showing`, [`cosigning`] | a head on its way into a repository; cosignatures of witnesses |
 
-pub mod access;
 mod assemble;
-pub mod attributes;
 mod beginning;
 mod blocks_out;
 mod changes;
-pub mod chunk;
 mod closure;
 mod confirming;
 pub mod cosigning;

@@ -20,7 +20,6 @@ use trust::request::Request;
 use trust::signer::Signer;
 
 use crate::assemble::{Assembler, Tree};
-use crate::attributes::Stamp;
 use crate::beginning::Beginning;
 use crate::blocks_out::{Cutter, Seen};
 use crate::changes::Comparison;
@@ -37,6 +36,7 @@ use crate::succession::{Signing, Succession, check_validity, only_installed};
 use crate::tar;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
+use content::attributes::Stamp;
 
 pub use crate::options::PublishOptions;
 

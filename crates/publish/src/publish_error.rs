@@ -1,5 +1,6 @@
 //! Errors of publishing a tree.
 
+use content::attributes::AttributeError;
 use std::path::PathBuf;
 
 use state::StateError;
@@ -488,24 +489,18 @@ pub enum Unreadable {
     /// It is no longer the file that the directory listed.
     #[error("it was replaced by something else while it was read")]
     Replaced,
-    /// An attribute that only a mount may show.
-    #[error("it has the attribute {0:?}; names that begin with user.bulla. are reserved")]
-    ReservedAttribute(String),
     /// A key file, or another file of bulla's own ([`state::own_files`]).
     #[error("it is {0}")]
     OwnFile(&'static str),
-    /// More attributes than the format holds.
-    #[error("its extended attributes are over 1 MiB")]
-    TooManyAttributes,
+    /// Its attributes cannot be published.
+    #[error("{0}")]
+    Attributes(AttributeError),
     /// More names in its path than a reader looks up.
     #[error("its path has more than 256 names, and no reader looks up more")]
     TooDeep,
     /// A path that Linux would not take.
     #[error("its path is longer than 4,095 bytes, and no reader could open it")]
     LongPath,
-    /// Names of attributes that Linux would not list.
-    #[error("the names of its extended attributes are over 63 KiB, and no reader could list them")]
-    LongAttributeNames,
     /// It breaks a rule of the format.
     #[error("{0}")]
     Refused(#[from] Reject),
@@ -514,5 +509,15 @@ pub enum Unreadable {
 impl From<rustix::io::Errno> for Unreadable {
     fn from(errno: rustix::io::Errno) -> Self {
         Unreadable::Io(errno.into())
+    }
+}
+
+impl From<AttributeError> for Unreadable {
+    fn from(why: AttributeError) -> Self {
+        match why {
+            AttributeError::Io(error) => Unreadable::Io(error),
+            AttributeError::Refused(why) => Unreadable::Refused(why),
+            why => Unreadable::Attributes(why),
+        }
     }
 }

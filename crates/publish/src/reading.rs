@@ -11,12 +11,12 @@ use rustix::fs::{FileType, OFlags, Statx};
 use rustix::io::Errno;
 use trust::inode::{Content, FileContent, Inode, MAX_INLINE_BYTES, Xattrs};
 
-use crate::access::Access;
-use crate::attributes::{self, Stamp, XattrReader};
 use crate::blocks_out::{Cutter, Outgoing};
 use crate::publish_error::{PublishError, Unreadable};
 use crate::walk::{open_at, stat_open};
 use crate::work::{Done, Item, Job, Link, Part, ToRead, WHOLE_FILE_BYTES, What};
+use content::access::Access;
+use content::attributes::{self, Stamp, XattrReader};
 
 /// How many times a file that changes while it is read is tried.
 pub(crate) const ATTEMPTS: u32 = 3;

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use trust::encode::{Decoder, Encoder};
 use trust::{Hasher, Kind, Reject};
 
-use crate::attributes::Stamp;
+use content::attributes::Stamp;
 
 const MAGIC: &[u8; 16] = b"bulla stat 1\n\0\0\0";
 const HEADER_BYTES: usize = 16 + 3 * 32 + 1 + CHECK_BYTES;

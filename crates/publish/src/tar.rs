@@ -29,16 +29,16 @@ use trust::inode::{
     Owner, Xattrs, check_name,
 };
 
-use crate::access;
-use crate::attributes::{WITH_OWNER, XattrList};
 use crate::blocks_out::{Cutter, Outgoing};
-use crate::chunk::{Chunker, Piece};
 use crate::destination::Destination;
 use crate::limits;
 use crate::progress::Observer;
 use crate::publish_error::{PublishError, Unreadable};
 use crate::reading::{self, Publishing};
 use crate::work::WHOLE_FILE_BYTES;
+use content::access;
+use content::attributes::{WITH_OWNER, XattrList};
+use content::chunk::{Chunker, Piece};
 use sort::{Merge, Place, Row, Sorter, Spool, Spooled};
 use stream::{Archive, Kind, Member, Stretch};
 
@@ -57,7 +57,7 @@ impl Unpacking<'_> {
     fn check(&self, start: &[u8]) -> Result<(), PublishError> {
         self.publishing
             .check(start)
-            .map_err(|why| unreadable(b"", why))
+            .map_err(|why| unreadable(b"", why.into()))
     }
 }
 
@@ -204,7 +204,9 @@ impl<D: Destination> Taking<'_, D> {
 
     /// From now on the file at `at` has this name.
     fn name(&mut self, names: &[&[u8]], at: u64) {
-        let before = self.files.insert(name_hash(self.cutter.hasher, names), at);
+        let before = self
+            .files
+            .insert(name_hash(self.cutter.hasher(), names), at);
         if let Some(count) = before.and_then(|before| self.names.get_mut(&before)) {
             *count = count.saturating_sub(1);
         }
@@ -213,7 +215,7 @@ impl<D: Destination> Taking<'_, D> {
     fn link(&mut self, names: &[&[u8]], target: &[u8], path: &[u8]) -> Result<(), PublishError> {
         let nowhere = || refused(path, "a hard link to a name not before it in the archive");
         let target = components(target)?;
-        let hash = name_hash(self.cutter.hasher, &target);
+        let hash = name_hash(self.cutter.hasher(), &target);
         let at = *self.files.get(&hash).ok_or_else(nowhere)?;
         if target.as_slice() == names {
             return Ok(());
@@ -298,7 +300,7 @@ impl<D: Destination> Taking<'_, D> {
             list.push((name, value));
         }
         list.sort();
-        limits::check_xattrs(&list).map_err(|why| unreadable(b"", why))?;
+        content::attributes::check_xattrs(&list).map_err(|why| unreadable(b"", why.into()))?;
         let mut blocks = Vec::new();
         let xattrs = reading::store_xattrs(&mut self.cutter, list, &mut blocks)?;
         blocks.into_iter().try_for_each(|block| self.store(block))?;
@@ -347,7 +349,7 @@ impl<D: Destination> Taking<'_, D> {
         let mut chunker = Chunker::new();
         let nodes = std::cell::RefCell::new(Vec::new());
         let sink = |_, node: &Bytes| nodes.borrow_mut().push(node.clone());
-        let mut builder = Builder::new(self.cutter.hasher, sink);
+        let mut builder = Builder::new(self.cutter.hasher(), sink);
         let mut emit = |piece: Piece<'_>| -> Result<(), PublishError> {
             let extent = match piece {
                 Piece::Hole(len) => Extent::Hole { len },

@@ -7,6 +7,7 @@
 //! for each entry) is held for each directory on the way down, and at most [`OPEN_DIRECTORIES`] of these are
 //! open at once.
 
+use content::attributes::device;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -110,11 +111,6 @@ pub(crate) fn stat_at(directory: &OwnedFd, name: &CStr) -> Result<Statx, Errno> 
 /// Attributes of an open file.
 pub(crate) fn stat_open(fd: &OwnedFd) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
-}
-
-/// Device number of a file in one word.
-pub(crate) fn device(stat: &Statx) -> u64 {
-    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
 }
 
 /// Opens for reading. Does not follow a link or wait for a pipe, and leaves the access time unchanged if

@@ -19,9 +19,9 @@ use trust::array::Extent;
 use trust::inode::Inode;
 use trust::root::Totals;
 
-use crate::attributes::Stamp;
 use crate::blocks_out::Outgoing;
 use crate::publish_error::{PublishError, Unreadable};
+use content::attributes::Stamp;
 
 /// A file up to this long is read whole by one reader; a longer one is cut up by the gatherer, and its
 /// parts are packed in parallel.

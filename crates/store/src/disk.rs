@@ -6,7 +6,6 @@
 //! followed: a link that is planted in a repository must not lead to another file. Files are not memory
 //! mapped: truncating a mapped file would kill the daemon.
 
-mod beneath;
 mod files;
 mod local;
 

@@ -31,6 +31,7 @@
 //! Modules depend on one another in this direction only: `error` and `names` below, then `disk`, the
 //! files, `view`, `read`, `repository`, `writer`, `sink`.
 
+pub mod beneath;
 pub mod blocking;
 pub mod cache;
 pub mod collect;

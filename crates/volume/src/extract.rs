@@ -11,13 +11,11 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `beneath` | opening names without following links |
 //! | `mark` | the mark of an unfinished extraction |
 //! | `outcome` | what is asked, and what comes of it |
 //! | `target` | one file: its content and its attributes |
 //! | `there` | what lies in the target already |
 
-mod beneath;
 mod mark;
 mod outcome;
 mod target;
@@ -36,8 +34,8 @@ use trust::inode::{Content, Inode, check_name};
 use trust::root::Totals;
 
 use reader::{Fetch, ReadError, Reads};
+use store::beneath;
 
-use crate::extract::beneath::open_beneath;
 use crate::extract::mark::Mark;
 pub use crate::extract::outcome::{ExtractError, ExtractOptions, Extracted, Refused};
 use crate::extract::target::{Fill, Shared, open_target, shown, system, times};
@@ -257,7 +255,7 @@ impl Work {
         }
         made.map_err(system(path))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = open_beneath(parent.as_fd(), name, flags, Mode::empty());
+        let fd = beneath::open(parent.as_fd(), name, flags, Mode::empty());
         Ok(Arc::new(fd.map_err(system(path))?))
     }
 
@@ -401,7 +399,7 @@ impl Work {
             Some(There::Fixed(_)) | None => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
                 let mode = Mode::RUSR | Mode::WUSR;
-                let make = || open_beneath(directory.as_fd(), name, flags, mode);
+                let make = || beneath::open(directory.as_fd(), name, flags, mode);
                 let made = replace(self.goes_on, (directory.as_fd(), name), make);
                 (made.map_err(system(&path))?, Fill::Write)
             }
@@ -446,7 +444,7 @@ impl Work {
             Arc::clone(&self.root)
         } else {
             let flags = OFlags::PATH | OFlags::DIRECTORY;
-            let fd = open_beneath(self.root.as_fd(), parent, flags, Mode::empty());
+            let fd = beneath::open(self.root.as_fd(), parent, flags, Mode::empty());
             Arc::new(fd.map_err(system(path))?)
         };
         let make = || {

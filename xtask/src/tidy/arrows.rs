@@ -15,11 +15,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["trust"]),
     ("state", &["trust"]),
     ("keys", &["trust"]),
+    ("content", &["store", "trust"]),
     ("wire", &["store", "trust", "trust-shared"]),
     ("reader", &["store", "trust"]),
-    ("volume", &["reader", "state", "store", "trust"]),
+    ("volume", &["content", "reader", "state", "store", "trust"]),
     ("replica", &["reader", "state", "store", "trust", "volume"]),
-    ("publish", &["keys", "state", "store", "trust"]),
+    ("publish", &["content", "keys", "state", "store", "trust"]),
     // The state machines of a shared volume's log, which a device and the server have in common.
     ("ordering", &["trust", "trust-shared"]),
     (
@@ -90,6 +91,7 @@ const NEVER_REACHES: &[(&str, &[&str])] = &[
     ("keys", NO_RUNTIME),
     ("reader", NETWORK),
     ("publish", NETWORK),
+    ("content", NETWORK),
     ("wal", NO_RUNTIME),
     ("protect", NO_RUNTIME),
 ];

@@ -13,7 +13,6 @@
 //! | `members` | users, groups and devices by the names that people use |
 //! | `past` | a volume as it was, and its log |
 //! | `places` | paths |
-//! | `source`, `upload`, `gathering` | content of files on its way into a volume |
 //! | `walk`, `listings` | what is below a directory |
 
 use std::path::Path;
@@ -28,7 +27,6 @@ use crate::failure::{Failure, Kind, Outcome};
 
 pub mod archive;
 pub mod directories;
-pub mod gathering;
 mod listings;
 pub mod members;
 pub mod past;
@@ -36,9 +34,7 @@ pub mod places;
 pub mod reading;
 pub mod recovery;
 pub mod session;
-pub mod source;
 mod standing;
-pub mod upload;
 pub mod walk;
 
 /// Random bytes.

@@ -8,7 +8,7 @@ use std::process::Command;
 use sim::clock::ShiftedClock;
 
 use crate::shared_lab::founded;
-use crate::support::noise;
+use crate::support::{Tmpfs, noise, skipped};
 
 /// Sets the time of a file, a directory or a symbolic link.
 fn touch(path: &Path, unix_s: u64) {
@@ -79,6 +79,33 @@ fn links_and_times_of_a_tree_come_back() {
         ada.run(&["ls", "-R", "notes"]).ends(0).out.lines().count(),
         9
     );
+}
+
+/// Few blocks can describe a tree that is larger than any disk.
+#[test]
+fn tree_that_is_larger_than_the_disk_is_not_extracted() {
+    let (_orderer, ada) = founded(&[]);
+    fs::create_dir(ada.path("tree")).unwrap();
+    fs::write(ada.path("tree/big"), noise(7, 256 << 10).repeat(160)).unwrap();
+    ada.run(&["put", "-r", "tree", "notes", "/"]).ends(0);
+    let Some(disk) = Tmpfs::of(&ada, "small", 96 << 20) else {
+        return skipped("a small disk", "no tmpfs can be mounted");
+    };
+    let refused = ada.run(&["extract", "notes", "small/copy"]);
+    let refused = refused.ends(1);
+    for part in ["nearly full", "free some space"] {
+        assert!(refused.err.contains(part), "{}", refused.err);
+    }
+    let written = fs::metadata(ada.path("small/copy/tree/big"))
+        .unwrap()
+        .blocks()
+        * 512;
+    assert!(written <= 32 << 20, "{written}");
+    disk.leave_free(63 << 20);
+    let refused = ada.run(&["extract", "notes", "small/nothing"]);
+    let refused = refused.ends(1);
+    assert!(refused.err.contains("nearly full"), "{}", refused.err);
+    assert_eq!(fs::read_dir(ada.path("small/nothing")).unwrap().count(), 0);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use trust::inode::Mtime;
 
 use super::header::{BLOCK, Header, decimal, number, text, time};
-use crate::access;
 use crate::publish_error::PublishError;
+use content::access;
 
 /// Longest pax header or long name, bytes: 1 MiB of attributes, and room.
 const MAX_META_BYTES: u64 = 2 << 20;

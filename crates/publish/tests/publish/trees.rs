@@ -1,5 +1,6 @@
 //! Publishing real trees into real repositories, and reading them back.
 
+use content::attributes::AttributeError;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -152,7 +153,10 @@ fn owners_and_extended_attributes() {
         panic!("{error}");
     };
     assert_eq!(path, Path::new("file"));
-    assert!(matches!(why, Unreadable::ReservedAttribute(_)));
+    assert!(matches!(
+        why,
+        Unreadable::Attributes(AttributeError::Reserved(_))
+    ));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! [`Local`]: a directory of the local file system as a [`Disk`].
 //!
-//! The path of the directory may lead through symbolic links. Below it none is followed ([`super::beneath`]):
+//! The path of the directory may lead through symbolic links. Below it none is followed ([`crate::beneath`]):
 //! a link that somebody plants in a repository must not give a private file away or have one overwritten.
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::beneath;
 use super::{Disk, DiskFile, Lock};
+use crate::beneath;
 
 /// Permissions of new files and directories, before the umask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
@@ -43,7 +43,8 @@ impl Local {
     }
 
     fn open_beneath(&self, name: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
-        beneath::open(self.root()?.as_fd(), name, flags, mode).map(File::from)
+        let opened = beneath::open(self.root()?.as_fd(), name.as_bytes(), flags, mode);
+        opened.map(File::from).map_err(explained)
     }
 
     fn open_directory(&self, name: &str) -> io::Result<File> {
@@ -65,7 +66,7 @@ impl Local {
 
     /// Makes one directory durably, unless it is there.
     fn make_one(&self, name: &str) -> io::Result<()> {
-        let (parent, last) = beneath::open_parent(self.root()?.as_fd(), name)?;
+        let (parent, last) = open_parent(self.root()?.as_fd(), name)?;
         match rustix::fs::mkdirat(&parent, last, DIRECTORY_MODE) {
             Ok(()) => File::from(parent).sync_all(),
             Err(Errno::EXIST) => self.open_directory(name).map(drop),
@@ -121,8 +122,8 @@ impl Disk for Local {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let root = self.root()?;
-        let (from_directory, from) = beneath::open_parent(root.as_fd(), from)?;
-        let (to_directory, to) = beneath::open_parent(root.as_fd(), to)?;
+        let (from_directory, from) = open_parent(root.as_fd(), from)?;
+        let (to_directory, to) = open_parent(root.as_fd(), to)?;
         Ok(rustix::fs::renameat(
             from_directory,
             from,
@@ -132,7 +133,7 @@ impl Disk for Local {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let (directory, last) = beneath::open_parent(self.root()?.as_fd(), name)?;
+        let (directory, last) = open_parent(self.root()?.as_fd(), name)?;
         Ok(rustix::fs::unlinkat(directory, last, AtFlags::empty())?)
     }
 
@@ -246,5 +247,26 @@ impl DiskFile for LocalFile {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
+    }
+}
+
+/// Opens the directory that holds `name`, and gives the last part of the name.
+///
+/// # Errors
+/// The system's; `InvalidData` when a part of the name is a symbolic link.
+fn open_parent<'a>(root: BorrowedFd<'_>, name: &'a str) -> io::Result<(OwnedFd, &'a str)> {
+    let (parent, last) = name.rsplit_once('/').unwrap_or(("", name));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let opened = beneath::open(root, parent.as_bytes(), flags, Mode::empty());
+    Ok((opened.map_err(explained)?, last))
+}
+
+fn explained(errno: Errno) -> io::Error {
+    match errno {
+        Errno::LOOP => io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a symbolic link, and links inside a repository are not followed",
+        ),
+        other => other.into(),
     }
 }

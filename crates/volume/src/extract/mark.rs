@@ -13,8 +13,8 @@ use trust::inode::{Content, Inode};
 use trust::statement::VolumeId;
 
 use super::ExtractError;
-use super::beneath::open_beneath;
 use super::target::write_all;
+use store::beneath;
 
 /// Names that a tree may take from the mark before it gets none.
 const MOST_NAMES: usize = 100;
@@ -93,7 +93,7 @@ pub(super) fn begin(
         flags |= OFlags::CREATE | OFlags::EXCL;
         mode = Mode::RUSR | Mode::WUSR;
     }
-    let file = match open_beneath(root, &name, flags, mode) {
+    let file = match beneath::open(root, &name, flags, mode) {
         Ok(file) => file,
         Err(Errno::EXIST) => return Err(in_use()),
         // Whatever has the name, it is no mark.

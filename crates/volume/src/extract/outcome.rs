@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use content::room::Room;
 use reader::ReadError;
 use trust::error::Class;
 use trust::root::Totals;
@@ -15,10 +16,8 @@ pub struct ExtractOptions {
     pub owner: bool,
     /// Leave out what cannot be made here instead of giving up.
     pub skip_special: bool,
-    /// Bytes of the target's file system that stay free.
-    pub keep_free_bytes: u64,
-    /// Number of files (inodes) of the target's file system that stay free, if it has a limit.
-    pub keep_free_files: u64,
+    /// What stays free in the target's file system.
+    pub keep_free: Room,
 }
 
 impl Default for ExtractOptions {
@@ -26,8 +25,7 @@ impl Default for ExtractOptions {
         ExtractOptions {
             owner: false,
             skip_special: false,
-            keep_free_bytes: 64 << 20,
-            keep_free_files: 1024,
+            keep_free: Room::default(),
         }
     }
 }

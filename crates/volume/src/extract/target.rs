@@ -93,13 +93,11 @@ impl Shared {
         path: &[u8],
         bytes: u64,
     ) -> Result<(), ExtractError> {
-        let room = rustix::fs::fstatvfs(fd).map_err(system(path))?;
-        let free_bytes = room.f_bavail.saturating_mul(room.f_frsize);
-        let few_files = room.f_files > 0 && room.f_favail < self.options.keep_free_files;
-        if free_bytes < self.options.keep_free_bytes.saturating_add(bytes) || few_files {
-            return Err(ExtractError::NoRoom { path: shown(path) });
+        let is_left = self.options.keep_free.is_left(fd, bytes);
+        match is_left.map_err(system(path))? {
+            true => Ok(()),
+            false => Err(ExtractError::NoRoom { path: shown(path) }),
         }
-        Ok(())
     }
 
     /// Counts what the file system refuses; other errors are errors. False if it was refused.

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use trust::inode::Inode;
 
-use super::beneath::open_beneath;
+use store::beneath;
 
 /// Read at a time, bytes.
 const PIECE_BYTES: usize = 256 << 10;
@@ -29,7 +29,7 @@ pub(super) fn file(directory: BorrowedFd<'_>, name: &[u8]) -> Option<There> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return None;
     }
-    let open = |flags| open_beneath(directory, name, flags, Mode::empty());
+    let open = |flags| beneath::open(directory, name, flags, Mode::empty());
     let writable = match open(OFlags::RDWR | OFlags::NONBLOCK) {
         // An earlier run had set its mode already.
         Err(Errno::ACCESS) => {
@@ -54,7 +54,7 @@ pub(super) fn file(directory: BorrowedFd<'_>, name: &[u8]) -> Option<There> {
 
 /// Opens a directory that is there, whatever mode an earlier run has set.
 pub(super) fn directory(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let held = open_beneath(
+    let held = beneath::open(
         parent,
         name,
         OFlags::PATH | OFlags::DIRECTORY,
@@ -62,7 +62,7 @@ pub(super) fn directory(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, 
     )?;
     // Refused to one who is not its owner, who may have rights enough.
     let _ = unlock(held.as_fd(), Mode::RWXU);
-    open_beneath(
+    beneath::open(
         parent,
         name,
         OFlags::RDONLY | OFlags::DIRECTORY,
@@ -148,7 +148,7 @@ pub(super) fn of_same_length(root: &Arc<OwnedFd>, base: &[u8]) -> Here {
     let (root, base) = (Arc::clone(root), base.to_owned());
     Here::new(move |path: &[u8], inode: &Inode| {
         let path = below(&base, path);
-        let found = open_beneath(root.as_fd(), path, OFlags::PATH, Mode::empty());
+        let found = beneath::open(root.as_fd(), path, OFlags::PATH, Mode::empty());
         let stat = found.and_then(rustix::fs::fstat);
         stat.is_ok_and(|stat| {
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile

@@ -1,5 +1,6 @@
 //! `extract` against a hostile publisher: nothing outside the target, no privileges, no full disk.
 
+use content::room::Room;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -235,7 +236,10 @@ async fn a_tree_that_does_not_fit_is_refused_before_the_disk_is_full() {
         let free = room.f_bavail * room.f_frsize;
         // As if 64 MiB were free for 256 MiB, up to what other processes write meanwhile.
         let options = ExtractOptions {
-            keep_free_bytes: free.saturating_sub(64 << 20),
+            keep_free: Room {
+                bytes: free.saturating_sub(64 << 20),
+                ..Room::default()
+            },
             ..ExtractOptions::default()
         };
         let outcome = extracted(dir.path(), &options, bomb).await;
@@ -252,7 +256,10 @@ async fn more_files_than_the_disk_can_hold_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let room = rustix::fs::statvfs(dir.path()).unwrap();
     let options = ExtractOptions {
-        keep_free_files: u64::MAX,
+        keep_free: Room {
+            files: u64::MAX,
+            ..Room::default()
+        },
         ..ExtractOptions::default()
     };
     let outcome = extracted(dir.path(), &options, |model| {

@@ -4,6 +4,7 @@
 //! Memory and open files are bounded: [`AT_ONCE`] files, fewer if they are long, and [`DIRECTORIES`] directories with
 //! their names.
 
+use content::local::{Directory, Entry};
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use std::rc::Rc;
 use ::share::files::File;
 use trust_shared::principal::{FileId, Name};
 
-use super::local::{Directory, Entry, unreadable};
+use super::unreadable;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::sharing::places::Address;
 

@@ -9,13 +9,15 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 use ::share::files::{File, Place};
 use ::share::home::Home;
+use content::local::{Directory, timestamps};
+use content::room::Room;
 use reader::Tree;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -23,7 +25,6 @@ use serde_json::{Map, json};
 use trust::inode::{Content, Inode, Mtime};
 use trust_shared::principal::{FileId, Name};
 
-use super::local::{Directory, timestamps};
 use crate::args::Extract;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -37,6 +38,9 @@ use crate::text;
 
 /// Content held in memory at a time, bytes.
 const WINDOW_BYTES: u64 = 4 << 20;
+
+/// Entries between two checks of the free space.
+const ROOM_EVERY: u64 = 64;
 
 /// A directory that is being filled. It gets its mode and time when that is done.
 struct Open {
@@ -99,6 +103,7 @@ pub fn run(args: &Extract, home: Home, config: &Config, output: &mut Output) -> 
     let bar = Progress::start(output, "extracting");
     let extracted = opening.read(output, async |shared, output| {
         let mut target = Target::of(&args.dir).map_err(|e| failed(&args.dir, &e))?;
+        check_room(target.top.fd(), &args.dir, 0)?;
         let mut extracting = Extracting {
             shared,
             contents: shared.contents(),
@@ -136,6 +141,19 @@ pub fn run(args: &Extract, home: Home, config: &Config, output: &mut Output) -> 
 fn failed(path: &Path, error: &std::io::Error) -> Failure {
     let shown = text::printable(path.as_os_str().as_bytes());
     Failure::io(format!("cannot write {shown}"), error)
+}
+
+/// Fails before the disk is full: few blocks can describe a tree that is larger than any disk.
+fn check_room(file: &impl AsFd, path: &Path, more: u64) -> Outcome<()> {
+    let is_left = Room::default().is_left(file.as_fd(), more);
+    if is_left.map_err(|errno| failed(path, &errno.into()))? {
+        return Ok(());
+    }
+    let shown = text::printable(path.as_os_str().as_bytes());
+    let error = format!(
+        "{shown}: the target's file system is nearly full; the tree is larger than what it can hold"
+    );
+    Err(Failure::new(Kind::DiskFull, error))
 }
 
 /// Makes DIR, or takes an empty one.
@@ -195,6 +213,9 @@ impl Extracting<'_> {
         };
         let directory = target.directory(above)?;
         let path = directory.path().join(name);
+        if (self.files + self.directories + self.other).is_multiple_of(ROOM_EVERY) {
+            check_room(directory.fd(), &path, 0)?;
+        }
         self.output.lasts();
         match &inode.content {
             Content::Directory { .. } => {
@@ -284,6 +305,7 @@ impl Extracting<'_> {
             let runs = tree.data_runs(inode, at, until, how).await?;
             for run in runs.data {
                 let (mut next, bytes) = (run.start, (run.end - run.start) as usize);
+                check_room(&to, path, bytes as u64)?;
                 let how = self.shared.how();
                 for piece in tree.read(inode, run.start, bytes, how).await? {
                     to.write_all_at(&piece, next)

@@ -3,7 +3,6 @@
 //! | module | commands |
 //! |---|---|
 //! | `put` | `put`: files of this machine into the volume |
-//! | `local` | files of this machine, below a directory that the user names |
 //! | `descent` | in which order `put` takes them, and how many at a time |
 //! | `overwriting` | what `put` may replace, and what it tells of that |
 //! | `words` | FILE... VOLUME [PATH] |
@@ -16,7 +15,6 @@ mod acts;
 mod descent;
 pub mod diff;
 pub mod extract;
-mod local;
 pub mod log;
 pub mod names;
 mod overwriting;
@@ -25,3 +23,32 @@ pub mod remove;
 pub mod verify;
 mod ways;
 mod words;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use content::upload::UploadError;
+
+use crate::failure::{Failure, Kind};
+use crate::text;
+
+/// The failure for a file of this machine that cannot be read.
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let shown = text::printable(path.as_os_str().as_bytes());
+    let mut failure = Failure::io(format!("cannot read {shown}"), error);
+    if !matches!(failure.kind, Kind::NoFile) {
+        failure = failure.with_hint("make the file readable, or leave it out");
+    }
+    failure
+}
+
+/// The failure for a file whose content is not in the volume.
+fn not_uploaded(path: &Path, why: UploadError) -> Failure {
+    match why {
+        UploadError::Read(error) => unreadable(path, &error),
+        UploadError::Sink(error) => error.into(),
+        UploadError::Defect(why) => {
+            Failure::of(Kind::Defect, "a file cannot be cut into blocks", &why)
+        }
+    }
+}

@@ -20,10 +20,14 @@ use std::path::{Path, PathBuf};
 use ::share::client::Sink;
 use ::share::files::{Call, File as FileThere, Place, Which};
 use ::share::home::Home;
+use content::access::Access;
+use content::attributes::XattrReader;
+use content::gathering::Gathering;
+use content::local::{Attributes, Entry, Found, Linked};
+use content::source::{Begun, Source, Sparse, Stream};
+use content::upload::{Nowhere, Upload};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
-use publish::access::Access;
-use publish::attributes::XattrReader;
 use publish::publish_error::PublishError;
 use serde_json::{Map, json};
 use state::own_files;
@@ -35,21 +39,18 @@ use trust::inode::{
 use trust_shared::principal::{FileId, Name};
 
 use super::descent::{Descent, Filling, Next, Old, Pending, There, ToPut, valid};
-use super::local::{Attributes, Entry, Found, Linked, unreadable};
 use super::names::{directory, ensure};
 use super::overwriting::{Overwriting, Overwritten};
 use super::words::Words;
+use super::{not_uploaded, unreadable};
 use crate::args::Put;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::sharing::gathering::Gathering;
 use crate::sharing::places::Address;
 use crate::sharing::session::{Shared, defect, now};
-use crate::sharing::source::{Begun, Source, Sparse, Stream};
-use crate::sharing::upload::{Nowhere, Upload};
 use crate::text;
 
 /// A page of a directory is worth asking for if so many of its names may be wanted.
@@ -451,7 +452,7 @@ impl Putting<'_, '_> {
         let list = XattrReader::default().read(file, false);
         let (list, access) = list.map_err(|why| PublishError::Unreadable {
             path: path.to_owned(),
-            why,
+            why: why.into(),
         })?;
         if list.is_empty() {
             return Ok((Xattrs::None, access));
@@ -462,8 +463,8 @@ impl Putting<'_, '_> {
         }
         let hasher = self.shared.client().hasher();
         let mut upload = Upload::new(hasher, &self.sink);
-        let stored = upload.content(Stream(&*encoded), |e| unreadable(path, e), |_| {});
-        match stored.await? {
+        let stored = upload.content(Stream(&*encoded), |_| {}).await;
+        match stored.map_err(|why| not_uploaded(path, why))? {
             FileContent::Array(root) => Ok((Xattrs::Stored(root), access)),
             // Content that is longer than an inode holds is an array.
             _ => Err(defect()),
@@ -491,7 +492,8 @@ impl Putting<'_, '_> {
             known = bytes;
             self.bar.at(totals.bytes, totals.files);
         };
-        upload.content(file, |e| unreadable(path, e), told).await
+        let uploaded = upload.content(file, told).await;
+        uploaded.map_err(|why| not_uploaded(path, why))
     }
 
     fn skip(&self, path: &Path, why: &str) -> Outcome<Option<Link>> {

@@ -4,7 +4,6 @@
 //! Relies on `openat2` (Linux 5.6). Where the kernel or a sandbox does not know it, every part of the name is
 //! opened by itself, which is as strict and slower.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -13,39 +12,29 @@ use rustix::io::Errno;
 /// Opens `name`, or `root` itself for an empty name.
 ///
 /// # Errors
-/// The system's; `InvalidData` when a part of the name is a symbolic link.
-pub(super) fn open(
+/// The system's; [`Errno::LOOP`] when a part of the name is a symbolic link.
+pub fn open(
     root: BorrowedFd<'_>,
-    name: &str,
+    name: &[u8],
     flags: OFlags,
     mode: Mode,
-) -> io::Result<OwnedFd> {
-    let name = if name.is_empty() { "." } else { name };
-    // A terminal that is opened must not become the terminal that controls this process.
-    let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let opened = match in_one_call(root, name, flags, mode) {
+) -> Result<OwnedFd, Errno> {
+    let name = if name.is_empty() { b"." } else { name };
+    let mut flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // A terminal that is opened must not become the terminal that controls this process. With PATH nothing is opened,
+    // and the kernel takes no such flag.
+    if !flags.contains(OFlags::PATH) {
+        flags |= OFlags::NOCTTY;
+    }
+    match in_one_call(root, name, flags, mode) {
         Err(Errno::NOSYS) => part_by_part(root, name, flags, mode),
         opened => opened,
-    };
-    opened.map_err(explained)
-}
-
-/// Opens the directory that holds `name`, and gives the last part of the name.
-///
-/// # Errors
-/// As [`open`].
-pub(super) fn open_parent<'a>(
-    root: BorrowedFd<'_>,
-    name: &'a str,
-) -> io::Result<(OwnedFd, &'a str)> {
-    let (parent, last) = name.rsplit_once('/').unwrap_or(("", name));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    Ok((open(root, parent, flags, Mode::empty())?, last))
+    }
 }
 
 fn in_one_call(
     root: BorrowedFd<'_>,
-    name: &str,
+    name: &[u8],
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
@@ -55,31 +44,23 @@ fn in_one_call(
 
 fn part_by_part(
     root: BorrowedFd<'_>,
-    name: &str,
+    name: &[u8],
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
-    if name.split('/').any(|part| part.is_empty() || part == "..") {
+    let mut parts = name.split(|byte| *byte == b'/').peekable();
+    if parts.clone().any(|part| part.is_empty() || part == b"..") {
         return Err(Errno::XDEV);
     }
     let through = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut rest = name;
     let mut at: Option<OwnedFd> = None;
-    while let Some((part, after)) = rest.split_once('/') {
+    loop {
+        let part = parts.next().unwrap_or_default();
         let directory = at.as_ref().map_or(root, AsFd::as_fd);
+        if parts.peek().is_none() {
+            return rustix::fs::openat(directory, part, flags, mode);
+        }
         at = Some(rustix::fs::openat(directory, part, through, Mode::empty())?);
-        rest = after;
-    }
-    rustix::fs::openat(at.as_ref().map_or(root, AsFd::as_fd), rest, flags, mode)
-}
-
-fn explained(errno: Errno) -> io::Error {
-    match errno {
-        Errno::LOOP => io::Error::new(
-            io::ErrorKind::InvalidData,
-            "a symbolic link, and links inside a repository are not followed",
-        ),
-        other => other.into(),
     }
 }
 
@@ -90,7 +71,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::fs::symlink;
 
-    type Open = fn(BorrowedFd<'_>, &str, OFlags, Mode) -> Result<OwnedFd, Errno>;
+    type Open = fn(BorrowedFd<'_>, &[u8], OFlags, Mode) -> Result<OwnedFd, Errno>;
 
     /// They must agree.
     const WAYS: [Open; 2] = [in_one_call, part_by_part];
@@ -112,11 +93,11 @@ mod tests {
         let write = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let absolute = outside.join("file");
         for way in WAYS {
-            let opened = way(root.as_fd(), "a/b/file", read, Mode::empty()).unwrap();
+            let opened = way(root.as_fd(), b"a/b/file", read, Mode::empty()).unwrap();
             let mut text = String::new();
             File::from(opened).read_to_string(&mut text).unwrap();
             assert_eq!(text, "good");
-            assert!(way(root.as_fd(), ".", read, Mode::empty()).is_ok());
+            assert!(way(root.as_fd(), b".", read, Mode::empty()).is_ok());
             for name in [
                 "a/away/file",
                 "a/link",
@@ -127,11 +108,11 @@ mod tests {
                 absolute.to_str().unwrap(),
             ] {
                 assert!(
-                    way(root.as_fd(), name, read, Mode::empty()).is_err(),
+                    way(root.as_fd(), name.as_bytes(), read, Mode::empty()).is_err(),
                     "{name}"
                 );
                 assert!(
-                    way(root.as_fd(), name, write, Mode::RWXU).is_err(),
+                    way(root.as_fd(), name.as_bytes(), write, Mode::RWXU).is_err(),
                     "{name}"
                 );
             }

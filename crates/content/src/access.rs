@@ -40,13 +40,13 @@ pub struct Access {
 
 impl Access {
     /// No list: the mode says it.
-    pub(crate) const MODE: Access = Access {
+    pub const MODE: Access = Access {
         owner: 7,
         group: 7,
         others: 7,
     };
     /// A list that cannot be read.
-    pub(crate) const OWNER: Access = Access {
+    pub const OWNER: Access = Access {
         owner: 7,
         group: 0,
         others: 0,
@@ -60,7 +60,7 @@ impl Access {
 
     /// What both allow.
     #[must_use]
-    pub(crate) fn and(self, other: Access) -> Access {
+    pub fn and(self, other: Access) -> Access {
         Access {
             owner: self.owner & other.owner,
             group: self.group & other.group,
@@ -69,7 +69,7 @@ impl Access {
     }
 
     /// The system's form.
-    pub(crate) fn of_attribute(name: &[u8], value: &[u8]) -> Access {
+    pub fn of_attribute(name: &[u8], value: &[u8]) -> Access {
         let nfs = match name {
             NFS => Some(value),
             NFS_DACL => value.get(4..),
@@ -95,7 +95,7 @@ impl Access {
     }
 
     /// The text of an archive: entries at line ends or commas, such as `user:lisa:r-x:502`.
-    pub(crate) fn of_text(text: &[u8]) -> Access {
+    pub fn of_text(text: &[u8]) -> Access {
         let entries = text.split(|b| matches!(b, b',' | b'\n'));
         let entries = entries.map(|entry| {
             let end = entry.iter().position(|b| *b == b'#');
@@ -204,7 +204,7 @@ fn entry_of_text(entry: &[u8]) -> Option<(u16, u16)> {
 
 /// What the attributes of a member of an archive leave: lists as text (`SCHILY.acl.access` of star, GNU tar and bsdtar),
 /// as the system's attribute, and of kinds that are not read.
-pub(crate) fn of_member(lists: &[(Bytes, Bytes)]) -> Access {
+pub fn of_member(lists: &[(Bytes, Bytes)]) -> Access {
     let mut access = Access::MODE;
     for (key, value) in lists {
         access = access.and(match key.strip_prefix(b"SCHILY.xattr.") {
@@ -219,7 +219,7 @@ pub(crate) fn of_member(lists: &[(Bytes, Bytes)]) -> Access {
 /// Whether an attribute, or a pax record, tells who may use a file: by its name, so that lists of kinds that are not
 /// known are found too. One of the words of their names ends with `acl`: `system.nfs4_acl_xdr`, `system.cifs_acl`,
 /// `security.NTACL`, `trusted.SGI_ACL_FILE`, `afs.acl`.
-pub(crate) fn is_list(name: &[u8]) -> bool {
+pub fn is_list(name: &[u8]) -> bool {
     let attribute = [&b"SCHILY.xattr."[..], b"LIBARCHIVE.xattr."]
         .iter()
         .find_map(|prefix| name.strip_prefix(*prefix))

@@ -14,9 +14,6 @@ use rustix::fs::{
 };
 use trust::inode::Mtime;
 
-use crate::failure::{Failure, Kind};
-use crate::text;
-
 /// A name on this machine.
 #[derive(Debug, Clone)]
 pub struct Entry {
@@ -318,16 +315,6 @@ fn attributes(stat: &Statx) -> Attributes {
         },
         linked: (stat.stx_nlink > 1).then_some(number(stat)),
     }
-}
-
-/// The failure for a file of this machine that cannot be read.
-pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    let shown = text::printable(path.as_os_str().as_bytes());
-    let mut failure = Failure::io(format!("cannot read {shown}"), error);
-    if !matches!(failure.kind, Kind::NoFile) {
-        failure = failure.with_hint("make the file readable, or leave it out");
-    }
-    failure
 }
 
 #[cfg(test)]

@@ -12,24 +12,72 @@ use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Statx, fgetxattr, flistxattr};
 use rustix::io::Errno;
+use trust::Reject;
 use trust::inode::{
     Content, Inode, MAX_INLINE_XATTR_BYTES, MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES, Mtime,
     Owner, Xattrs,
 };
 
 use crate::access::{self, Access};
-use crate::limits;
-use crate::publish_error::Unreadable;
+
+/// The names of all extended attributes of a file, each with a NUL, bytes: Linux lists 64 KiB, and a mount adds some.
+const MAX_XATTR_NAMES_BYTES: usize = 63 << 10;
+
+/// Why the attributes of a file cannot be published.
+#[derive(Debug, thiserror::Error)]
+pub enum AttributeError {
+    /// The system returned an error.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// An attribute that only a mount may show.
+    #[error("it has the attribute {0:?}; names that begin with user.bulla. are reserved")]
+    Reserved(String),
+    /// More than the format holds.
+    #[error("its extended attributes are over 1 MiB")]
+    TooMany,
+    /// Names that Linux would not list.
+    #[error("the names of its extended attributes are over 63 KiB, and no reader could list them")]
+    LongNames,
+    /// They break a rule of the format.
+    #[error("{0}")]
+    Refused(#[from] Reject),
+}
+
+impl From<Errno> for AttributeError {
+    fn from(errno: Errno) -> Self {
+        AttributeError::Io(errno.into())
+    }
+}
+
+/// The device of a file.
+pub fn device(stat: &Statx) -> u64 {
+    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
+}
+
+/// Refuses a list of attributes that the system, or a reader, would not take.
+///
+/// # Errors
+/// [`AttributeError::LongNames`], [`AttributeError::Refused`].
+pub fn check_xattrs(list: &[(Bytes, Bytes)]) -> Result<(), AttributeError> {
+    if list.is_empty() {
+        return Ok(());
+    }
+    if list.iter().map(|(name, _)| name.len() + 1).sum::<usize>() > MAX_XATTR_NAMES_BYTES {
+        return Err(AttributeError::LongNames);
+    }
+    trust::inode::decode_xattrs(&trust::inode::encode_xattrs(list))?;
+    Ok(())
+}
 
 /// Attributes that are published with owners only.
-pub(crate) const WITH_OWNER: [&[u8]; 1] = [b"security.capability"];
+pub const WITH_OWNER: [&[u8]; 1] = [b"security.capability"];
 
 /// Name and value, sorted by name.
 pub type XattrList = Vec<(Bytes, Bytes)>;
 
 /// Size, times and identity of a file: if all are equal, it is still the file that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub struct Stamp {
     /// Bytes.
     pub size: u64,
     /// Modification: seconds and nanoseconds.
@@ -41,23 +89,24 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    pub(crate) fn of(stat: &Statx) -> Stamp {
+    /// That of a file.
+    pub fn of(stat: &Statx) -> Stamp {
         Stamp {
             size: stat.stx_size,
             mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
             ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
-            file: (crate::walk::device(stat), stat.stx_ino),
+            file: (device(stat), stat.stx_ino),
         }
     }
 }
 
 /// The type of a file.
-pub(crate) fn file_type(stat: &Statx) -> FileType {
+pub fn file_type(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
 /// The inode of a file with this content; hard links and extended attributes come later.
-pub(crate) fn inode(stat: &Statx, access: Access, with_owner: bool, content: Content) -> Inode {
+pub fn inode(stat: &Statx, access: Access, with_owner: bool, content: Content) -> Inode {
     let mtime = Mtime {
         seconds: stat.stx_mtime.tv_sec,
         nanos: stat.stx_mtime.tv_nsec,
@@ -73,7 +122,7 @@ pub(crate) fn inode(stat: &Statx, access: Access, with_owner: bool, content: Con
 }
 
 /// A list that is short enough for the inode, or the bytes of a longer one.
-pub(crate) fn place_xattrs(list: XattrList) -> Result<Xattrs, Vec<u8>> {
+pub fn place_xattrs(list: XattrList) -> Result<Xattrs, Vec<u8>> {
     if list.is_empty() {
         return Ok(Xattrs::None);
     }
@@ -96,12 +145,12 @@ impl XattrReader {
     /// The attributes of an open file that are to be published, and what its access control list leaves of the mode.
     ///
     /// # Errors
-    /// [`Unreadable`]: they cannot be read, are too many, or have a reserved name.
+    /// [`AttributeError`]: they cannot be read, are too many, or have a reserved name.
     pub fn read(
         &mut self,
         fd: &OwnedFd,
         with_owner: bool,
-    ) -> Result<(XattrList, Access), Unreadable> {
+    ) -> Result<(XattrList, Access), AttributeError> {
         self.names.clear();
         self.names.reserve(MAX_XATTR_VALUE_BYTES);
         match flistxattr(fd, spare_capacity(&mut self.names)) {
@@ -120,7 +169,7 @@ impl XattrReader {
             let bytes = name.to_bytes();
             if bytes.starts_with(b"user.bulla.") {
                 let name = bytes.escape_ascii().to_string();
-                return Err(Unreadable::ReservedAttribute(name));
+                return Err(AttributeError::Reserved(name));
             }
             let is_list = access::is_list(bytes);
             if !(is_list
@@ -143,7 +192,7 @@ impl XattrReader {
             }
             total += bytes.len() + self.value.len() + 8;
             if total > MAX_XATTR_LIST_BYTES {
-                return Err(Unreadable::TooManyAttributes);
+                return Err(AttributeError::TooMany);
             }
             list.push((
                 Bytes::copy_from_slice(bytes),
@@ -151,13 +200,13 @@ impl XattrReader {
             ));
         }
         list.sort();
-        limits::check_xattrs(&list)?;
+        check_xattrs(&list)?;
         Ok((list, access))
     }
 }
 
 /// What the access control list of a file that is not opened, a pipe or a device, leaves of its mode.
-pub(crate) fn access_at(directory: &OwnedFd, name: &CStr) -> Result<Access, Unreadable> {
+pub fn access_at(directory: &OwnedFd, name: &CStr) -> Result<Access, AttributeError> {
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
     let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();

@@ -1,18 +1,17 @@
 //! Content of files on its way into a shared volume: cut, hashed, packed, and put into a sink. Memory is bounded,
-//! whatever the length of the file. Relies on [`publish::chunk`], so a file has the same blocks as when it is published.
+//! whatever the length of the file. Cut by [`crate::chunk`], so a file has the same blocks in every volume.
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
-use publish::chunk::{Chunker, Piece};
 use store::{BlockSink, BoxFuture, StoreError};
 use trust::array::{ArrayRoot, Builder, Extent};
-use trust::frame::Packer;
 use trust::inode::{FileContent, MAX_INLINE_BYTES};
 use trust::{ArrayNode, BlockKind, Data, Handle, Hasher, Record, Reject};
 
-use super::source::{Piece as Read, Source};
-use crate::failure::{Failure, Kind, Outcome};
+use crate::blocks::Blocks;
+use crate::chunk::{Chunker, Piece};
+use crate::source::{Piece as Read, Source};
 
 /// Packed blocks that wait until they are put together, bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -35,38 +34,49 @@ impl BlockSink for Nowhere {
     }
 }
 
+/// Why content is not in the sink.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    /// It cannot be read.
+    #[error("the content cannot be read: {0}")]
+    Read(std::io::Error),
+    /// The sink did not take it.
+    #[error(transparent)]
+    Sink(#[from] StoreError),
+    /// The format refuses a block that was cut here: a defect of this program.
+    #[error("the content cannot be cut into blocks: {0}")]
+    Defect(#[from] Reject),
+}
+
 /// Puts content of files into a sink.
 pub struct Upload<'a> {
-    hasher: &'a Hasher,
     sink: &'a dyn BlockSink,
-    packer: Packer,
+    blocks: Blocks<'a>,
 }
 
 impl<'a> Upload<'a> {
     /// Names blocks by the volume's hash function.
     pub fn new(hasher: &'a Hasher, sink: &'a dyn BlockSink) -> Upload<'a> {
         Upload {
-            hasher,
             sink,
-            packer: Packer::new(),
+            blocks: Blocks::new(hasher),
         }
     }
 
     /// Puts what `from` gives until its end. `told` gets the number of bytes so far.
     ///
     /// # Errors
-    /// `unreadable` of an error of `from`; those of the sink.
+    /// [`UploadError`].
     pub async fn content(
         &mut self,
         mut from: impl Source,
-        unreadable: impl Fn(&std::io::Error) -> Failure,
         mut told: impl FnMut(u64),
-    ) -> Outcome<FileContent> {
+    ) -> Result<FileContent, UploadError> {
         let mut buffer = Vec::new();
         // What an inode can hold is kept until it is known whether more follows.
         let mut short = Vec::new();
         let mut next = loop {
-            let next = from.next(&mut buffer).map_err(|e| unreadable(&e))?;
+            let next = from.next(&mut buffer).map_err(UploadError::Read)?;
             let len = match next {
                 Read::End => {
                     told(short.len() as u64);
@@ -88,7 +98,7 @@ impl<'a> Upload<'a> {
         };
         let nodes = RefCell::new(Vec::new());
         let keep = |_, node: &Bytes| nodes.borrow_mut().push(node.clone());
-        let mut builder = Builder::new(self.hasher, keep);
+        let mut builder = Builder::new(self.blocks.hasher(), keep);
         let (mut chunker, mut records) = (Chunker::new(), Vec::new());
         let mut bytes = short.len() as u64;
         loop {
@@ -114,15 +124,14 @@ impl<'a> Upload<'a> {
                     Ok(())
                 }
             });
-            cut.map_err(|why| defect(&why))?;
+            cut?;
             bytes = bytes.saturating_add(match next {
                 Read::End => 0,
                 Read::Bytes => buffer.len() as u64,
                 Read::Hole(len) => len,
             });
             for node in nodes.take() {
-                let named = self.block::<ArrayNode>(&node, &mut records);
-                named.map_err(|why| defect(&why))?;
+                self.block::<ArrayNode>(&node, &mut records)?;
             }
             if records.iter().map(Record::len).sum::<usize>() >= BATCH_BYTES {
                 self.sink.put(&records).await?;
@@ -132,9 +141,9 @@ impl<'a> Upload<'a> {
             if matches!(next, Read::End) {
                 break;
             }
-            next = from.next(&mut buffer).map_err(|e| unreadable(&e))?;
+            next = from.next(&mut buffer).map_err(UploadError::Read)?;
         }
-        let root = builder.finish().map_err(|why| defect(&why))?;
+        let root = builder.finish()?;
         self.end(root, nodes.take(), records).await
     }
 
@@ -144,10 +153,9 @@ impl<'a> Upload<'a> {
         root: Option<ArrayRoot>,
         nodes: Vec<Bytes>,
         mut records: Vec<Record>,
-    ) -> Outcome<FileContent> {
+    ) -> Result<FileContent, UploadError> {
         for node in nodes {
-            let named = self.block::<ArrayNode>(&node, &mut records);
-            named.map_err(|why| defect(&why))?;
+            self.block::<ArrayNode>(&node, &mut records)?;
         }
         self.sink.put(&records).await?;
         Ok(root.map_or(FileContent::Empty, FileContent::Array))
@@ -158,19 +166,11 @@ impl<'a> Upload<'a> {
         &mut self,
         plain: &[u8],
         records: &mut Vec<Record>,
-    ) -> Result<trust::Handle<K>, Reject> {
-        let handle = self.hasher.handle::<K>(plain);
-        records.push(Record {
-            handle: handle.any(),
-            frame: self.packer.pack(K::KIND, plain)?,
-        });
+    ) -> Result<Handle<K>, Reject> {
+        let (handle, record) = self.blocks.record::<K>(plain)?;
+        records.push(record);
         Ok(handle)
     }
-}
-
-/// The format refuses what this program has made itself.
-fn defect(why: &Reject) -> Failure {
-    Failure::of(Kind::Defect, "a file cannot be cut into blocks", why)
 }
 
 #[cfg(test)]
@@ -186,11 +186,7 @@ mod tests {
     use trust::inode::{Content, Inode, Mtime};
 
     use super::*;
-    use crate::sharing::source::{READ_BYTES, Sparse, Stream};
-
-    fn unreadable(error: &std::io::Error) -> Failure {
-        Failure::io("cannot read", error)
-    }
+    use crate::source::{READ_BYTES, Sparse, Stream};
 
     fn contents(hasher: &Hasher, store: &Arc<MemoryStore>) -> Tree {
         let mirrors = Arc::new(Mirrors::new(vec![store.clone()]));
@@ -216,7 +212,7 @@ mod tests {
         ] {
             let mut upload = Upload::new(&hasher, store.as_ref());
             let mut counted = 0;
-            let uploaded = upload.content(Stream(&*content), unreadable, |bytes| counted = bytes);
+            let uploaded = upload.content(Stream(&*content), |bytes| counted = bytes);
             let uploaded = Content::Regular(uploaded.await.unwrap());
             assert_eq!(counted, content.len() as u64);
             assert_eq!(uploaded.size(), content.len() as u64);
@@ -258,8 +254,8 @@ mod tests {
             file.set_len(len).unwrap();
             let file = std::fs::File::open(&path).unwrap();
             let mut upload = Upload::new(&hasher, &store);
-            let sparse = upload.content(Sparse::of(file), unreadable, |_| {}).await;
-            let stream = upload.content(Stream(&*whole), unreadable, |_| {}).await;
+            let sparse = upload.content(Sparse::of(file), |_| {}).await;
+            let stream = upload.content(Stream(&*whole), |_| {}).await;
             assert_eq!(sparse.unwrap(), stream.unwrap(), "{len} bytes");
         }
     }
@@ -280,10 +276,8 @@ mod tests {
         let (hasher, store) = (Hasher::new(&[7; 32]), MemoryStore::new("server"));
         for len in [0, 100, READ_BYTES, 3 * READ_BYTES + 1] {
             let mut upload = Upload::new(&hasher, &store);
-            let failed = upload
-                .content(Stream(Failing(len)), unreadable, |_| {})
-                .await;
-            assert_eq!(failed.unwrap_err().kind, Kind::System, "{len}");
+            let failed = upload.content(Stream(Failing(len)), |_| {}).await;
+            assert!(matches!(failed, Err(UploadError::Read(_))), "{len}");
         }
     }
 }
