@@ -46,7 +46,7 @@ impl Copy {
                 .iter()
                 .filter(|path| !wanted.contains(path))
             {
-                std::fs::remove_file(copy.tree.join(stale))?;
+                remove(&copy.tree, stale)?;
             }
         }
         for file in &files {
@@ -103,6 +103,19 @@ impl Copy {
     }
 }
 
+/// Removes a file, and the directories that are empty then: a directory in `crates` without a manifest is no crate.
+fn remove(tree: &Path, file: &Path) -> Result<()> {
+    std::fs::remove_file(tree.join(file))?;
+    let above = file.ancestors().skip(1);
+    for directory in above.take_while(|at| !at.as_os_str().is_empty()) {
+        // The first one that is not empty ends it.
+        if std::fs::remove_dir(tree.join(directory)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// A manifest or lock file in which our own packages have the version of mutants.
 fn renamed(
     text: &[u8],
@@ -152,6 +165,20 @@ fn read_verdict(tests: usize, stdout: &str, stderr: &str) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directory_goes_with_its_last_file() {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |name: &str| tree.path().join(name);
+        std::fs::create_dir_all(at("crates/old/src")).unwrap();
+        for name in ["crates/new", "crates/old/src/lib.rs", "crates/old/src/a.rs"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        remove(tree.path(), Path::new("crates/old/src/a.rs")).unwrap();
+        assert!(at("crates/old/src/lib.rs").exists());
+        remove(tree.path(), Path::new("crates/old/src/lib.rs")).unwrap();
+        assert!(!at("crates/old").exists() && at("crates/new").exists());
+    }
 
     #[test]
     fn verdicts_are_read_from_real_output() {

@@ -41,14 +41,19 @@ impl Engine {
         if !self.core().has_room(from.len()) {
             return Ok(Admission::Wait);
         }
-        self.accept(offset, from)
+        self.accept(&[(offset, from)], 0..0)
     }
 
-    fn accept(&self, offset: u64, from: &[u8]) -> Result<Admission, BlockError> {
+    /// Accepts some bytes at their offsets, and zeros for some whole blocks: all or nothing.
+    fn accept(&self, writes: &[(u64, &[u8])], trim: Range<u64>) -> Result<Admission, BlockError> {
+        let bytes: usize = writes.iter().map(|(_, from)| from.len()).sum();
         for _ in 0..CHANGES {
-            let parts = self.parts(offset, from)?;
+            let mut parts = Vec::with_capacity(bytes / BLOCK_BYTES + 2);
+            for (offset, from) in writes {
+                self.cut(*offset, from, &mut parts)?;
+            }
             let mut core = self.core();
-            if !core.has_room(from.len()) {
+            if bytes > 0 && !core.has_room(bytes) || !trim.is_empty() && !core.has_room_for_trim() {
                 return Ok(Admission::Wait);
             }
             let merged = parts
@@ -63,6 +68,9 @@ impl Engine {
             for part in parts {
                 core.stage(part.block, part.piece);
             }
+            if !trim.is_empty() {
+                core.stage_trim(trim);
+            }
             return Ok(Admission::Accepted);
         }
         Err(BlockError::Io {
@@ -71,9 +79,8 @@ impl Engine {
         })
     }
 
-    /// The request, cut into blocks. Blocks that it does not cover whole are read and merged.
-    fn parts(&self, offset: u64, from: &[u8]) -> Result<Vec<Part>, BlockError> {
-        let mut parts = Vec::with_capacity(from.len() / BLOCK_BYTES + 2);
+    /// Cuts bytes into blocks. Blocks that they do not cover whole are read and merged.
+    fn cut(&self, offset: u64, from: &[u8], parts: &mut Vec<Part>) -> Result<(), BlockError> {
         let mut done = 0;
         while done < from.len() {
             let at = offset + done as u64;
@@ -84,7 +91,7 @@ impl Engine {
             parts.push(self.part(block, inside, new)?);
             done += bytes;
         }
-        Ok(parts)
+        Ok(())
     }
 
     fn part(&self, block: u64, inside: usize, new: &[u8]) -> Result<Part, BlockError> {
@@ -108,7 +115,7 @@ impl Engine {
         })
     }
 
-    /// Makes whole sectors read as zeros.
+    /// Makes whole sectors read as zeros: all of them or none.
     ///
     /// # Errors
     /// As [`write`](Engine::write).
@@ -122,18 +129,9 @@ impl Engine {
         let inner = whole.start * BLOCK_BYTES as u64;
         let outer = (whole.end * BLOCK_BYTES as u64).min(self.shape.bytes);
         let (head, tail) = ((inner - offset) as usize, (offset + bytes - outer) as usize);
-        // The edges first: they wait without having done anything, and zeros twice are zeros.
-        for (at, bytes) in [(offset, head), (outer, tail)] {
-            if bytes > 0 && self.write(at, &vec![0; bytes])? == Admission::Wait {
-                return Ok(Admission::Wait);
-            }
-        }
-        let mut core = self.core();
-        if !core.has_room_for_trim() {
-            return Ok(Admission::Wait);
-        }
-        core.stage_trim(whole);
-        Ok(Admission::Accepted)
+        let zeros = [0; BLOCK_BYTES];
+        let edges = [(offset, &zeros[..head]), (outer, &zeros[..tail])];
+        self.accept(&edges, whole)
     }
 
     /// The blocks that lie in the range whole. A short last block is whole if the range reaches the end.

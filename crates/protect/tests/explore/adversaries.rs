@@ -50,6 +50,12 @@ fn full_data_device_loses_nothing_and_reads_go_on() {
     caught(Adversary::Full, 20);
 }
 
+/// A trim waited for room after its first, partial block had been accepted, and then failed.
+#[test]
+fn trim_that_fails_has_changed_nothing() {
+    lives(&ProtectedDevice::small(), Adversary::Full, 138..139);
+}
+
 /// Lives in which somebody lies, which must be noticed.
 fn caught(adversary: Adversary, short: u64) -> Lived {
     let lived = lives(&ProtectedDevice::small(), adversary, seeds(short));
