@@ -4,7 +4,7 @@
 
 use bulla_fuzz::plant;
 use libfuzzer_sys::fuzz_target;
-use share::files::{Attributes, Call, MAX_PLACE_NAMES, Over, Place, Which};
+use share::files::{Attributes, Call, FileRef, MAX_PLACE_NAMES, Over, Place};
 use trust::inode::{Content, FileContent, Inode, Mtime};
 use trust_shared::decision::Decision;
 use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
@@ -38,7 +38,7 @@ fn seeds() -> Vec<Vec<u8>> {
             follow: true,
         },
         Call::List {
-            directory: Which::File(file()),
+            directory: FileRef::File(file()),
             after: Some(name(b"c")),
             most: 100,
             inodes: true,
@@ -51,13 +51,13 @@ fn seeds() -> Vec<Vec<u8>> {
             replace: true.into(),
         },
         Call::SetContent {
-            file: Which::Place(place()),
+            file: FileRef::Place(place()),
             content: content.clone(),
             mtime: Mtime::default(),
             expect: Some(content),
         },
         Call::SetAttributes {
-            file: Which::Place(place()),
+            file: FileRef::Place(place()),
             attributes,
             expect: None,
         },
@@ -68,7 +68,7 @@ fn seeds() -> Vec<Vec<u8>> {
         },
         Call::Decide(Decision::RemoveDevice { device: Device(7) }),
         Call::Lock {
-            file: Which::File(file()),
+            file: FileRef::File(file()),
             wait: true,
         },
     ];

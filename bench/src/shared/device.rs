@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use share::client::{Answered, Client, Options};
-use share::files::{Answer, Call, Place, Which};
+use share::files::{Answer, Call, FileRef, Place};
 use share::home::Home;
 use trust::tree::inode::{Content, FileContent, Inode, Mtime};
 use trust_shared::decision::Decision;
@@ -102,7 +102,7 @@ pub async fn make_dir(client: &Client, path: &str) -> Result<()> {
 /// Gives a file other content.
 pub fn write(client: &Client, path: &str, bytes: &[u8]) -> Result<Call> {
     Ok(Call::SetContent {
-        file: Which::Place(place(client, path)?),
+        file: FileRef::Place(place(client, path)?),
         content: content(bytes),
         mtime: TIME,
         expect: None,
@@ -129,15 +129,15 @@ pub async fn read(client: &Client, path: &str) -> Result<Bytes> {
 
 /// Number of names of a directory.
 pub async fn names(client: &Client, path: &str) -> Result<u64> {
-    count(client, &Which::Place(place(client, path)?)).await
+    count(client, &FileRef::Place(place(client, path)?)).await
 }
 
 /// Number of names of the root directory.
 pub async fn names_of_root(client: &Client) -> Result<u64> {
-    count(client, &Which::File(client.root())).await
+    count(client, &FileRef::File(client.root())).await
 }
 
-async fn count(client: &Client, directory: &Which) -> Result<u64> {
+async fn count(client: &Client, directory: &FileRef) -> Result<u64> {
     let (mut count, mut after) = (0, None);
     loop {
         let list = Call::List {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use share::client::Client;
-use share::files::{Call, Which};
+use share::files::{Call, FileRef};
 use tokio::task::JoinSet;
 use trust::tree::inode::Content;
 
@@ -122,7 +122,7 @@ fn operation(client: &Client, path: &str, kind: Kind) -> Result<Call> {
     match kind {
         Kind::Create => device::create(client, path, 0o644, content()),
         Kind::Link => Ok(Call::Link {
-            file: Which::Place(device::place(client, "file")?),
+            file: FileRef::Place(device::place(client, "file")?),
             to: device::place(client, path)?,
         }),
     }

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use trust::judge::Freshness;
 use trust::statement::VolumeId;
-use volume::{Volume, VolumeError, VolumeOptions, Which};
+use volume::{VersionRef, Volume, VolumeError, VolumeOptions};
 use wire::http::Tls;
 use wire::location::{self, Location, Source};
 
@@ -120,7 +120,7 @@ impl Session {
         &self,
         config: &Config,
         reading: &Reading,
-        (at, path): (Option<&Which>, &[u8]),
+        (at, path): (Option<&VersionRef>, &[u8]),
         reads: Option<Reads>,
         output: &mut Output,
     ) -> Outcome<Arc<Volume>> {
@@ -143,7 +143,7 @@ impl Session {
     pub fn kept<T>(
         &self,
         volume: &Volume,
-        which: &Which,
+        which: &VersionRef,
         opening: impl Future<Output = Result<Option<T>, VolumeError>>,
     ) -> Outcome<T> {
         match self.run(async { Ok(opening.await) })? {
@@ -159,11 +159,13 @@ impl Session {
     }
 
     /// The failure for a version that no location has (any more). The hint tells which ones they have.
-    fn no_version(&self, volume: &Volume, which: &Which, cause: Option<String>) -> Failure {
+    fn no_version(&self, volume: &Volume, which: &VersionRef, cause: Option<String>) -> Failure {
         let newest = volume.snapshot().record().version;
         let error = match which {
-            Which::Name(name) if cause.is_none() => format!("no version has the name `{name}`"),
-            Which::Number(number) if *number > newest || *number == 0 => {
+            VersionRef::Name(name) if cause.is_none() => {
+                format!("no version has the name `{name}`")
+            }
+            VersionRef::Number(number) if *number > newest || *number == 0 => {
                 format!("there is no version {number}: the newest is version {newest}")
             }
             which => format!("no location keeps version {which} any more"),

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use crate::ablation::Rules;
 use crate::rows::Rows;
-use crate::rules::Rules;
 use crate::scheme::{Leaf, Log, Scheme};
 use crate::volume::Roll;
 use trust_shared::form::{Author, Faults, Point, Standing, faults};

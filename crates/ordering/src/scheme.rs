@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use crate::rules::Rules;
+use crate::ablation::Rules;
 use trust_shared::form::{Heading, Point};
 
 /// Types of what is signed and hashed, and how it is verified. One value serves one log epoch of one volume.

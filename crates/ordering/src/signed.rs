@@ -19,9 +19,9 @@ use trust_shared::genesis::Policies;
 use trust_shared::mark::{self, MarkProof, MarkTree, Nonce};
 use trust_shared::note::{Note, SignedNote};
 
+use crate::ablation::All;
 use crate::keys::Keys;
 use crate::prefixes::{Recent, Rfc6962};
-use crate::rules::All;
 use crate::scheme::{Leaf, Notary, Scheme, Signer};
 
 /// How operations are written.

@@ -49,7 +49,7 @@ pub mod volume;
 pub mod walk;
 
 pub use error::VolumeError;
-pub use past::Which;
+pub use past::VersionRef;
 pub use reader::{Fetch, ReadError};
 pub use snapshot::Snapshot;
 pub use volume::{Candidate, Demands, Refreshed, Volume, VolumeOptions, claimed_id};

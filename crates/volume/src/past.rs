@@ -32,30 +32,30 @@ use crate::volume::Volume;
 
 /// Which version of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Which {
+pub enum VersionRef {
     /// The one with this number.
     Number(u64),
     /// The newest one to which the publisher gave this name.
     Name(VersionName),
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for VersionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Which::Number(number) => write!(f, "{number}"),
-            Which::Name(name) => write!(f, "`{name}`"),
+            VersionRef::Number(number) => write!(f, "{number}"),
+            VersionRef::Name(name) => write!(f, "`{name}`"),
         }
     }
 }
 
-impl FromStr for Which {
+impl FromStr for VersionRef {
     type Err = BadVersionName;
 
-    fn from_str(text: &str) -> Result<Which, BadVersionName> {
+    fn from_str(text: &str) -> Result<VersionRef, BadVersionName> {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         match text.parse() {
-            Ok(number) if digits => Ok(Which::Number(number)),
-            _ => text.parse().map(Which::Name),
+            Ok(number) if digits => Ok(VersionRef::Number(number)),
+            _ => text.parse().map(VersionRef::Name),
         }
     }
 }
@@ -114,10 +114,10 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::Read`] when no replica has the whole log from the version with the name on: one that is missing
     /// may have the name too.
-    pub async fn number(&self, which: &Which) -> Result<Option<u64>, VolumeError> {
+    pub async fn number(&self, which: &VersionRef) -> Result<Option<u64>, VolumeError> {
         let name = match which {
-            Which::Number(number) => return Ok(Some(*number)),
-            Which::Name(name) => name,
+            VersionRef::Number(number) => return Ok(Some(*number)),
+            VersionRef::Name(name) => name,
         };
         let deadline = self.deadline();
         let histories = self.anchored(deadline).await?;
@@ -142,7 +142,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::number`] and [`Volume::version`].
-    pub async fn at(&self, which: &Which) -> Result<Option<Arc<Volume>>, VolumeError> {
+    pub async fn at(&self, which: &VersionRef) -> Result<Option<Arc<Volume>>, VolumeError> {
         let Some(version) = self.number(which).await? else {
             return Ok(None);
         };

@@ -37,7 +37,7 @@ const WITH_LINTS: [(&str, &str); 2] = [("RUSTC_WORKSPACE_WRAPPER", cargo::LINTER
 
 /// Which tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum FileRef {
     /// What `make test` runs: unit and integration tests that are not slow, and few cases of each property.
     Quick,
     /// What CI runs: all tests with all cases.
@@ -49,10 +49,10 @@ pub enum Which {
 /// `cargo xtask test [--all | --unit]`.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let which = match args {
-        [] if crate::is_long() => Which::All,
-        [] => Which::Quick,
-        [flag] if flag == "--all" => Which::All,
-        [flag] if flag == "--unit" => Which::Unit,
+        [] if crate::is_long() => FileRef::All,
+        [] => FileRef::Quick,
+        [flag] if flag == "--all" => FileRef::All,
+        [flag] if flag == "--unit" => FileRef::Unit,
         _ => anyhow::bail!("the only arguments are --all and --unit"),
     };
     let began = Instant::now();
@@ -68,9 +68,9 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     outcome
 }
 
-/// Builds the tests. With [`Which::All`], lints are checked in the same pass, also in the programs that no
+/// Builds the tests. With [`FileRef::All`], lints are checked in the same pass, also in the programs that no
 /// test runs.
-pub fn build(root: &Path, which: Which) -> Result<Vec<Executable>> {
+pub fn build(root: &Path, which: FileRef) -> Result<Vec<Executable>> {
     // Fuzz targets are no tests and would be linked without instrumentation; they have a step of their own.
     let cargo = |verb: &str| {
         let mut cargo = Command::new("cargo");
@@ -82,11 +82,11 @@ pub fn build(root: &Path, which: Which) -> Result<Vec<Executable>> {
     let mut tests = cargo("test");
     tests.arg("--no-run");
     match which {
-        Which::Unit => {
+        FileRef::Unit => {
             tests.args(["--lib", "--bins"]);
         }
-        Which::Quick => {}
-        Which::All => {
+        FileRef::Quick => {}
+        FileRef::All => {
             tests.envs(WITH_LINTS);
             let status = cargo("build").arg("--bins").envs(WITH_LINTS).status()?;
             ensure!(status.success(), "building the programs failed");
@@ -99,7 +99,7 @@ pub fn build(root: &Path, which: Which) -> Result<Vec<Executable>> {
 }
 
 /// Runs what [`build`] built. Returns the sum also when tests failed.
-pub fn run_built(root: &Path, which: Which, built: &[Executable]) -> Result<(Sum, Result<()>)> {
+pub fn run_built(root: &Path, which: FileRef, built: &[Executable]) -> Result<(Sum, Result<()>)> {
     let logs = root.join("target/test-logs");
     std::fs::create_dir_all(&logs)?;
     let limit = match crate::is_long() {
@@ -109,7 +109,7 @@ pub fn run_built(root: &Path, which: Which, built: &[Executable]) -> Result<(Sum
     let text = std::fs::read_to_string(root.join("xtask/tests.toml"))?;
     let table = plan::Table::parse(&text).context("reading xtask/tests.toml")?;
     let mut jobs = table.jobs(built, &logs, limit, which)?;
-    if which == Which::Quick && std::env::var_os(CASES_VARIABLE).is_none() {
+    if which == FileRef::Quick && std::env::var_os(CASES_VARIABLE).is_none() {
         for job in &mut jobs {
             job.env = Some((CASES_VARIABLE, QUICK_CASES));
         }
@@ -117,7 +117,7 @@ pub fn run_built(root: &Path, which: Which, built: &[Executable]) -> Result<(Sum
     let outcomes = schedule::run(jobs, LANES, |outcome| eprint!("{}", outcome.report()));
     let sum = outcomes.iter().map(|outcome| outcome.sum).sum();
     skipped(&outcomes);
-    if which == Which::Quick {
+    if which == FileRef::Quick {
         let slow = table.slow().join(", ");
         eprintln!("\n== Slow tests that did not run (BULLA_ALL=1 runs them): {slow}\n");
     }

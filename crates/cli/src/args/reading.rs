@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::mount::Ownership;
 use clap::Args;
 use trust::judge::Freshness;
-use volume::Which;
+use volume::VersionRef;
 
 use crate::caching::Caching;
 use crate::failure::{Failure, Kind, Outcome};
@@ -56,7 +56,7 @@ pub struct Mount {
     pub dir: PathBuf,
     /// Mount this version (a number, or a name of `publish --tag`), as long as a location keeps it, and stay there
     #[arg(long, value_name = "VERSION", value_parser = parse_version_or_name, conflicts_with = "refresh")]
-    pub at: Option<Which>,
+    pub at: Option<VersionRef>,
     /// How often to check for a new version [default: 30s, setting `refresh`]
     #[arg(long, value_name = "D", value_parser = parse_duration)]
     pub refresh: Option<Duration>,
@@ -125,7 +125,7 @@ pub struct Past {
     /// Read this version (a number, or a name of `publish --tag`), as long as a location keeps it; of a shared volume: as it
     /// was after entry N. `bulla log` shows them
     #[arg(long, value_name = "VERSION", value_parser = parse_version_or_name)]
-    pub at: Option<Which>,
+    pub at: Option<VersionRef>,
 }
 
 impl Past {
@@ -136,10 +136,10 @@ impl Past {
 }
 
 /// The number of an entry of a shared volume, which has no named versions.
-pub fn entry(which: &Which) -> Outcome<u64> {
+pub fn entry(which: &VersionRef) -> Outcome<u64> {
     match which {
         // The position after the last possible entry is none.
-        Which::Number(number) if *number < u64::MAX => Ok(*number),
+        VersionRef::Number(number) if *number < u64::MAX => Ok(*number),
         _ => {
             let error =
                 format!("{which} is not the number of an entry, and this is a shared volume");
@@ -149,7 +149,7 @@ pub fn entry(which: &Which) -> Outcome<u64> {
     }
 }
 
-fn parse_version_or_name(text: &str) -> Result<Which, String> {
+fn parse_version_or_name(text: &str) -> Result<VersionRef, String> {
     text.parse()
         .map_err(|why| format!("`{text}` is no number or name of a version: {why}"))
 }
@@ -272,7 +272,7 @@ pub struct Prefetch {
     pub path: std::ffi::OsString,
     /// Fetch this version (a number, or a name of `publish --tag`), as long as a location keeps it
     #[arg(long, value_name = "VERSION", value_parser = parse_version_or_name)]
-    pub at: Option<Which>,
+    pub at: Option<VersionRef>,
 }
 
 /// `bulla log`.
@@ -341,10 +341,10 @@ pub struct Diff {
     /// The older version, a number or a name [default: the one before the newest]; of a shared volume the number of an
     /// entry, as `bulla log` shows it: the volume as it was after it
     #[arg(value_parser = parse_version_or_name)]
-    pub old: Option<Which>,
+    pub old: Option<VersionRef>,
     /// The newer version, or entry [default: the newest]
     #[arg(value_parser = parse_version_or_name)]
-    pub new: Option<Which>,
+    pub new: Option<VersionRef>,
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use trust_shared::evidence;
 use wire::location::Source;
 
 use crate::args::{Check, Expected};
-use crate::commands::{seen, share};
+use crate::commands::{log_compare, share};
 use crate::config::Config;
 use crate::entry;
 use crate::failure::{Failure, Kind, Outcome};
@@ -48,7 +48,7 @@ pub fn run(args: &Check, config: &Config, output: &mut Output) -> Outcome<Done> 
         return match of_shared {
             true => Ok(share::check::judge(&args.file, &bytes, volume, output)?
                 .with("what", "shared-evidence")),
-            false => seen::judge(&args.file, &bytes, volume, output),
+            false => log_compare::judge(&args.file, &bytes, volume, output),
         };
     }
     proof(args, &bytes, volume, config, output)

@@ -5,13 +5,13 @@ use serde_json::{Map, Value, json};
 use trust::earlier::Leaf;
 use trust::text::{Noun, write};
 use volume::Snapshot;
+use volume::VersionRef;
 use volume::Volume;
-use volume::Which;
 use volume::difference::difference;
 use volume::history::{Entry, Kept, Standing};
 
 use crate::args::{Diff, Log};
-use crate::commands::{files, seen};
+use crate::commands::{files, log_compare};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
@@ -27,10 +27,10 @@ pub fn log(args: &Log, config: &Config, output: &mut Output) -> Outcome<Done> {
     }
     args.refuse_shared()?;
     if args.seen {
-        return seen::print(args, config, output);
+        return log_compare::print(args, config, output);
     }
     if let Some(file) = &args.compare {
-        return seen::compare(args, file, config, output);
+        return log_compare::compare(args, file, config, output);
     }
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading, output)?;
@@ -239,11 +239,11 @@ fn versions(args: &Diff, session: &Session, volume: &Volume) -> Outcome<(Snapsho
     let current = volume.current()?;
     let old = match &args.old {
         Some(old) => old.clone(),
-        None => Which::Number(session.run(previous(volume))?),
+        None => VersionRef::Number(session.run(previous(volume))?),
     };
     let new = args.new.clone();
-    let new = new.unwrap_or(Which::Number(current.record().version));
-    let open = |which: &Which| {
+    let new = new.unwrap_or(VersionRef::Number(current.record().version));
+    let open = |which: &VersionRef| {
         session.kept(volume, which, async {
             match volume.number(which).await? {
                 Some(version) => volume.version(version).await,

@@ -14,7 +14,7 @@ use trust::text::{Noun, write};
 use trust::witness::log_verifier_key;
 
 use super::alterations::altered;
-use super::{key, stamp};
+use super::{key, timestamp};
 use crate::args::{Global, PolicyInstall, PolicyNew, PolicyShow, PolicySign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -221,7 +221,7 @@ pub fn install(
     };
     if let Some(out) = &args.timestamp_out {
         let request = rotation::timestamp_request(files, repo, &key::borrowed(&keys), &options)?;
-        return stamp::requested(&request, out, output);
+        return timestamp::requested(&request, out, output);
     }
     let installed = rotation::install(files, repo, &key::borrowed(&keys), &options)?;
     let examined = &installed.examined;

@@ -11,7 +11,7 @@ use volume::verify::{Report, Tally};
 use volume::{Snapshot, Volume};
 
 use crate::args::Prefetch;
-use crate::commands::damage;
+use crate::commands::damage_report;
 use crate::config::Config;
 use crate::entry;
 use crate::exit::Exit;
@@ -36,7 +36,9 @@ pub fn run(args: &Prefetch, config: &Config, output: &mut Output) -> Outcome<Don
     disk.wait_for_the_disk();
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "fetching");
-    let report = session.run(damage::read(&volume, &snapshot, &path, &tally, &mut bar))?;
+    let report = session.run(damage_report::read(
+        &volume, &snapshot, &path, &tally, &mut bar,
+    ))?;
     disk.finish_writing();
     bar.end();
     tell(&report, (&volume, &snapshot), &disk, output)
@@ -84,7 +86,9 @@ fn tell(
         "used_bytes": disk.used_bytes(),
         "damages": report.damage_count,
     }));
-    if let Some(mut failure) = damage::tell(damage::of(report), report.damage_count, output)? {
+    if let Some(mut failure) =
+        damage_report::tell(damage_report::of(report), report.damage_count, output)?
+    {
         failure.push_cause(
             "a part of the tree could not be fetched; the rest is in the cache".to_owned(),
         );

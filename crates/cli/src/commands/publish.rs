@@ -13,7 +13,7 @@ use trust::change::Change;
 use trust::request::Request;
 use trust::text::{Noun, write};
 
-use super::{excluded, key, new_volume, sign, upkeep};
+use super::{excluded, expiry_notes, key, new_volume, sign};
 use crate::args::{Global, Publish};
 use crate::config::Config;
 use crate::exit::Exit;
@@ -35,7 +35,7 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     let mut options = options(args, config)?;
     let own = files.first().map(|file| key::public(file)).transpose()?;
     options.new_volume = new_volume::described(args, own, options.valid, options.clock.now())?;
-    upkeep::warn_of_clock(args.accept_clock, output);
+    expiry_notes::warn_of_clock(args.accept_clock, output);
     let options = Arc::new(options);
     let reach = key::reach();
     let stop_waiting = Arc::clone(&reach.stop);
@@ -65,7 +65,7 @@ pub fn run(args: &Publish, global: &Global, config: &Config, output: &mut Output
     bar.end();
     let (published, request) = published?;
     let unmatched = excluded::unmatched(&args.exclude, &options.exclude, output);
-    upkeep::warn_of_end(repo, output);
+    expiry_notes::warn_of_end(repo, output);
     let mut done = tell(&published, request.as_ref(), args, output)?;
     done.fields.insert("unmatched".to_owned(), unmatched.into());
     Ok(done)
@@ -275,7 +275,7 @@ pub fn print(published: &Published, how: How, output: &mut Output) -> Outcome<()
         );
     }
     if published.waits_for_timestamp {
-        output.note(upkeep::CONFIRM_FIRST);
+        output.note(expiry_notes::CONFIRM_FIRST);
     }
     Ok(())
 }

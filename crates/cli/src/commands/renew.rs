@@ -9,7 +9,7 @@ use publish::stamping;
 use serde_json::json;
 use trust::text::{Noun, write};
 
-use super::{key, stamp, upkeep};
+use super::{expiry_notes, key, timestamp};
 use crate::args::{Global, Renew};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -30,7 +30,7 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         accept_clock: args.accept_clock,
         ..PublishOptions::default()
     };
-    upkeep::warn_of_clock(args.accept_clock, output);
+    expiry_notes::warn_of_clock(args.accept_clock, output);
     if args.unsigned && !args.asking.witness.is_empty() {
         let error = "--witness does not go with --unsigned: no witness is asked before the version is signed";
         let hint = "give --witness to `bulla publish --install`";
@@ -41,7 +41,7 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
     }
     if let Some(out) = &args.timestamp_out {
         let request = stamping::request(&args.repo, &options)?;
-        return stamp::requested(&request, out, output);
+        return timestamp::requested(&request, out, output);
     }
     let files = match args.timestamp.is_empty() {
         true => key::paths(&args.key, config)?,
@@ -68,7 +68,7 @@ pub fn run(args: &Renew, global: &Global, config: &Config, output: &mut Output) 
         output.line(&format!("record   {record}"))?;
         output.line(&format!("valid to {until}"))?;
     }
-    upkeep::warn_of_end(&args.repo, output);
+    expiry_notes::warn_of_end(&args.repo, output);
     Ok(Done::ok(fields(json!({
         "volume": renewed.volume.to_string(),
         "version": renewed.version,

@@ -15,7 +15,7 @@ use trust::request::Request;
 use trust::root::RootRecord;
 use trust::text::{Noun, write};
 
-use super::{key, stamp, upkeep};
+use super::{expiry_notes, key, timestamp};
 use crate::args::{Global, Publish, Sign};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -24,9 +24,9 @@ use crate::{asking, lock_wait, questions, roles, text, units};
 
 /// Shows the request, asks for confirmation, and signs it.
 pub fn sign(args: &Sign, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
-    upkeep::warn_of_clock(args.accept_clock, output);
+    expiry_notes::warn_of_clock(args.accept_clock, output);
     if stamping::is_one(&args.record)? {
-        return stamp::sign(args, global, config, output);
+        return timestamp::sign(args, global, config, output);
     }
     let valid = match args.valid {
         Some(valid) => valid,
@@ -269,18 +269,18 @@ pub fn install(
         accept_clock: args.accept_clock,
         ..PublishOptions::default()
     };
-    upkeep::warn_of_clock(args.accept_clock, output);
+    expiry_notes::warn_of_clock(args.accept_clock, output);
     let keys = key::signers(&args.key, &args.passphrase, global, key::reach())?;
     let keys = key::borrowed(&keys);
     let (files, repo) = (&args.install, args.repository()?);
     if let Some(out) = &args.timestamp_out {
         let request = installing::timestamp_request(files, repo, &keys, &options)?;
-        return stamp::requested(&request, out, output);
+        return timestamp::requested(&request, out, output);
     }
     let installed = lock_wait::until_free(&args.lock_wait, &|| false, output, || {
         Ok(installing::install(files, repo, &keys, &options)?)
     })?;
-    upkeep::warn_of_end(args.repository()?, output);
+    expiry_notes::warn_of_end(args.repository()?, output);
     let record = write(Noun::Record, &installed.record_hash);
     let until = units::time(installed.valid_until);
     if !output.json() {
@@ -294,7 +294,7 @@ pub fn install(
         output.line(&format!("record   {record}"))?;
         output.line(&format!("valid to {until}"))?;
         if installed.waits_for_timestamp {
-            output.note(upkeep::CONFIRM_FIRST);
+            output.note(expiry_notes::CONFIRM_FIRST);
         }
     }
     let waits = installed.waits_for_witnesses;

@@ -8,7 +8,7 @@ use serde_json::json;
 use volume::verify::{Report, Tally};
 
 use crate::args::Verify;
-use crate::commands::{damage, files, serve};
+use crate::commands::{damage_report, files, serve};
 use crate::config::Config;
 use crate::entry;
 use crate::failure::Outcome;
@@ -34,7 +34,9 @@ pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done>
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "verifying");
     let snapshot = volume.current()?;
-    let report = session.run(damage::read(&volume, &snapshot, &path, &tally, &mut bar))?;
+    let report = session.run(damage_report::read(
+        &volume, &snapshot, &path, &tally, &mut bar,
+    ))?;
     bar.end();
     let version = snapshot.record().version;
     tell(&report, version, &volume.id().to_string(), output)
@@ -53,7 +55,9 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
         "data_bytes": report.data_bytes,
         "damages": report.damage_count,
     }));
-    if let Some(mut failure) = damage::tell(damage::of(report), report.damage_count, output)? {
+    if let Some(mut failure) =
+        damage_report::tell(damage_report::of(report), report.damage_count, output)?
+    {
         failure.fields = record;
         return Err(failure);
     }

@@ -15,7 +15,7 @@ use trust::inode::FileKind;
 use trust_shared::principal::Name;
 
 use super::places::below;
-use super::session::{Page, Shared};
+use super::session::{Page, SharedVolume};
 use crate::failure::Outcome;
 
 /// Pages that are asked for or known, and that the walk has not come to.
@@ -47,7 +47,7 @@ impl Key {
 
 /// Listings of the directories below one.
 pub struct Listings<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     is_recursive: bool,
     waiting: BTreeMap<Key, (Place, Option<Name>)>,
     waiting_names: usize,
@@ -60,7 +60,7 @@ pub struct Listings<'a> {
 
 impl<'a> Listings<'a> {
     /// Listings for a walk, which enters directories if `is_recursive`.
-    pub fn of(shared: &'a Shared, is_recursive: bool) -> Listings<'a> {
+    pub fn of(shared: &'a SharedVolume, is_recursive: bool) -> Listings<'a> {
         Listings {
             shared,
             is_recursive,

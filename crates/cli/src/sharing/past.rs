@@ -1,13 +1,13 @@
 //! A shared volume as it was, and its log.
 
 use ::share::files::{
-    Answer, Call, Changed, File, History, Listed, MAX_LISTED, MAX_LISTED_INODES, MAX_LOGGED, Place,
-    Refused, Which,
+    Answer, Call, Changed, File, FileRef, History, Listed, MAX_LISTED, MAX_LISTED_INODES,
+    MAX_LOGGED, Place, Refused,
 };
 use trust_shared::principal::Name;
 
 use super::places;
-use super::session::{Page, Shared, defect, refused};
+use super::session::{Page, SharedVolume, defect, refused};
 use crate::failure::Outcome;
 
 /// The size of the prefix of the log that ends with an entry.
@@ -15,9 +15,9 @@ pub fn prefix(entry: u64) -> u64 {
     entry.saturating_add(1)
 }
 
-impl Shared {
+impl SharedVolume {
     /// From now on files are those after this entry, for the commands that read.
-    pub fn at(mut self, entry: Option<u64>) -> Shared {
+    pub fn at(mut self, entry: Option<u64>) -> SharedVolume {
         self.past = entry.map(prefix);
         self
     }
@@ -90,7 +90,7 @@ impl Shared {
         inodes: bool,
     ) -> Outcome<Page> {
         let list = Call::List {
-            directory: Which::Place(place.clone()),
+            directory: FileRef::Place(place.clone()),
             after,
             most: match inodes {
                 true => MAX_LISTED_INODES,
@@ -115,7 +115,7 @@ impl Shared {
 
 /// The names of a directory after a prefix of the log, one after the other. Keeps one page of them in memory.
 pub struct Names<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     size: Option<u64>,
     place: Place,
     after: Option<Name>,
@@ -125,7 +125,7 @@ pub struct Names<'a> {
 
 impl<'a> Names<'a> {
     /// The names of the directory at a place.
-    pub fn of(shared: &'a Shared, size: Option<u64>, place: Place) -> Names<'a> {
+    pub fn of(shared: &'a SharedVolume, size: Option<u64>, place: Place) -> Names<'a> {
         Names {
             shared,
             size,

@@ -8,7 +8,7 @@ use ::share::client::ClientError;
 use ::share::home::{Followed, Home};
 
 use super::recovery::{self, Recovered};
-use super::session::Shared;
+use super::session::SharedVolume;
 use crate::args::{Reading, Waiting};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -63,11 +63,11 @@ impl<'a> Opening<'a> {
         }
     }
 
-    fn open(&self) -> Outcome<Shared> {
+    fn open(&self) -> Outcome<SharedVolume> {
         let home = self.home.clone();
         let shared = match self.alone {
-            true => Shared::start_alone(self.config, home, self.deadline),
-            false => Shared::start(self.config, home, self.deadline),
+            true => SharedVolume::start_alone(self.config, home, self.deadline),
+            false => SharedVolume::start(self.config, home, self.deadline),
         };
         Ok(shared?.at(self.past))
     }
@@ -80,7 +80,7 @@ impl<'a> Opening<'a> {
     pub fn read<T>(
         &self,
         output: &mut Output,
-        command: impl AsyncFn(&Shared, &mut Output) -> Outcome<T>,
+        command: impl AsyncFn(&SharedVolume, &mut Output) -> Outcome<T>,
     ) -> Outcome<T> {
         let mut again = true;
         loop {
@@ -111,7 +111,7 @@ fn begun_again(nothing_seen: bool) -> Failure {
     }
 }
 
-impl Shared {
+impl SharedVolume {
     /// Runs a future as long as the log goes on.
     async fn unless_offered<T>(&self, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         tokio::select! {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::share::client::{Answered, Client, ClientError, NewFile, OtherPlace, Phase, Sink, Stopped};
 use ::share::files::{
-    Answer, Call, Changed, File, Listed, MAX_LISTED, MAX_LISTED_INODES, Over, Place, Refused,
-    Replace, Which,
+    Answer, Call, Changed, File, FileRef, Listed, MAX_LISTED, MAX_LISTED_INODES, Over, Place,
+    Refused, Replace,
 };
 use ::share::home::{Forgotten, Home};
 use reader::{Fetch, Prefetcher, Spawner, Tree};
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(2);
 const GIVES_UP: Duration = Duration::from_secs(1);
 
 /// A shared volume and its client.
-pub struct Shared {
+pub struct SharedVolume {
     runtime: Runtime,
     home: Home,
     client: Client,
@@ -74,28 +74,32 @@ pub enum Made {
     Stale,
 }
 
-impl Shared {
+impl SharedVolume {
     /// Opens the volume with this name or id.
-    pub fn open(config: &Config, name: &str, waiting: &Waiting) -> Outcome<Shared> {
-        Shared::start(config, super::home(config, name)?, waiting.deadline)
+    pub fn open(config: &Config, name: &str, waiting: &Waiting) -> Outcome<SharedVolume> {
+        SharedVolume::start(config, super::home(config, name)?, waiting.deadline)
     }
 
     /// Opens the volume for a command that shows what this device knows, also without its server.
-    pub fn open_alone(config: &Config, name: &str, waiting: &Waiting) -> Outcome<Shared> {
-        Shared::start_alone(config, super::home(config, name)?, waiting.deadline)
+    pub fn open_alone(config: &Config, name: &str, waiting: &Waiting) -> Outcome<SharedVolume> {
+        SharedVolume::start_alone(config, super::home(config, name)?, waiting.deadline)
     }
 
-    /// As [`Shared::open_alone`], with the home.
-    pub fn start_alone(config: &Config, home: Home, deadline: Option<Duration>) -> Outcome<Shared> {
-        Shared::begin(config, home, deadline, None, async |client, until| {
+    /// As [`SharedVolume::open_alone`], with the home.
+    pub fn start_alone(
+        config: &Config,
+        home: Home,
+        deadline: Option<Duration>,
+    ) -> Outcome<SharedVolume> {
+        SharedVolume::begin(config, home, deadline, None, async |client, until| {
             heard(client, until).await;
             Ok(())
         })
     }
 
     /// Opens the volume of a home.
-    pub fn start(config: &Config, home: Home, deadline: Option<Duration>) -> Outcome<Shared> {
-        Shared::begin(config, home, deadline, None, reached)
+    pub fn start(config: &Config, home: Home, deadline: Option<Duration>) -> Outcome<SharedVolume> {
+        SharedVolume::begin(config, home, deadline, None, reached)
     }
 
     /// The same. `other` may have content of what this device alone has.
@@ -104,8 +108,8 @@ impl Shared {
         home: Home,
         deadline: Option<Duration>,
         other: Option<&Arc<OtherPlace>>,
-    ) -> Outcome<Shared> {
-        Shared::begin(config, home, deadline, other, reached)
+    ) -> Outcome<SharedVolume> {
+        SharedVolume::begin(config, home, deadline, other, reached)
     }
 
     fn begin(
@@ -114,7 +118,7 @@ impl Shared {
         deadline: Option<Duration>,
         other: Option<&Arc<OtherPlace>>,
         wait: impl AsyncFn(&Client, Instant) -> Outcome<()>,
-    ) -> Outcome<Shared> {
+    ) -> Outcome<SharedVolume> {
         let deadline = match deadline {
             Some(deadline) => deadline,
             None => config.duration("deadline")?,
@@ -127,7 +131,7 @@ impl Shared {
         let opened = session::run(&runtime, opening);
         let (client, recovered) = opened.map_err(|failure| unanswered(failure, false))?;
         let has_written = AtomicBool::new(recovered.given.is_some());
-        Ok(Shared {
+        Ok(SharedVolume {
             runtime,
             home,
             client,
@@ -348,7 +352,7 @@ impl Shared {
 
     /// A page of a directory's names, those after `after`.
     pub async fn list(&self, place: &Place, after: Option<Name>, inodes: bool) -> Outcome<Page> {
-        let directory = Which::Place(place.clone());
+        let directory = FileRef::Place(place.clone());
         self.page(directory, place, after, inodes).await
     }
 
@@ -361,13 +365,13 @@ impl Shared {
         after: Option<Name>,
         inodes: bool,
     ) -> Outcome<Page> {
-        let directory = Which::File(directory);
+        let directory = FileRef::File(directory);
         self.page(directory, about, after, inodes).await
     }
 
     async fn page(
         &self,
-        directory: Which,
+        directory: FileRef,
         about: &Place,
         after: Option<Name>,
         inodes: bool,

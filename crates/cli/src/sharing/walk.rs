@@ -10,7 +10,7 @@ use trust_shared::principal::Name;
 
 use super::listings::Listings;
 use super::places::{below, path_of, shown};
-use super::session::Shared;
+use super::session::SharedVolume;
 use crate::failure::{Failure, Kind, Outcome};
 
 /// Limit of the depth of nested directories.
@@ -36,7 +36,7 @@ struct Level {
 
 impl<'a> Walk<'a> {
     /// A walk through a directory, and with `is_recursive` through all below it, for who reads no content.
-    pub fn of(shared: &'a Shared, top: Place, is_recursive: bool) -> Walk<'a> {
+    pub fn of(shared: &'a SharedVolume, top: Place, is_recursive: bool) -> Walk<'a> {
         let mut walk = Walk {
             is_recursive,
             levels: Vec::new(),
@@ -50,7 +50,7 @@ impl<'a> Walk<'a> {
 
     /// A walk through a directory and all below it, for who reads the content of each file once, with the tree that
     /// this gives too.
-    pub fn with_contents(shared: &'a Shared, top: Place, inode: &Inode) -> (Walk<'a>, Tree) {
+    pub fn with_contents(shared: &'a SharedVolume, top: Place, inode: &Inode) -> (Walk<'a>, Tree) {
         let all = shared.contents();
         let ahead = all.ahead(&path_of(&top), inode, Reads::Everything);
         let tree = all.read_once();

@@ -77,12 +77,12 @@ pub enum Effect<S: Signer, V: Volume<S>, T> {
     /// A device attests a prefix that is not this log's: one of the two was shown another log.
     Differs(S::Attest),
     /// The engine has stopped writing. What it has verified stays readable.
-    Stopped(Stopped<S>),
+    Stopped(StopReason<S>),
 }
 
 /// Why an engine stopped.
 #[derive(Clone, Debug)]
-pub enum Stopped<S: Scheme> {
+pub enum StopReason<S: Scheme> {
     /// The device's key runs elsewhere: a Resume that this engine did not send is in the log.
     Elsewhere,
     /// The volume made an entry that has no encoding.

@@ -31,10 +31,10 @@ use std::sync::Arc;
 pub use alarm::{Alarm, Delays};
 pub use unverified::Unverified;
 
-pub use effect::{Durable, Effect, Evidence, Record, Reply, Request, Sent, Stopped};
+pub use effect::{Durable, Effect, Evidence, Record, Reply, Request, Sent, StopReason};
 
 use crate::ledger::Ledger;
-use crate::reading::Silence;
+use crate::read_rule::Silence;
 use crate::rows::Rows;
 use crate::scheme::{Leaf, Signer};
 use crate::volume::Volume;

@@ -4,8 +4,8 @@
 //! receipt. Those that had no effect by then run again, unless a later entry that a power cut took from the journal may
 //! have been for them.
 
-use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, Stopped};
-use crate::rules::{Rule, Rules};
+use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, StopReason};
+use crate::ablation::{Rule, Rules};
 use crate::scheme::Signer;
 use crate::volume::{Build, Volume};
 
@@ -88,7 +88,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             }
             Status::Running if S::heading(entry).incarnation != self.incarnation => {
                 self.status = Status::Stopped;
-                after.push(Effect::Stopped(Stopped::Elsewhere));
+                after.push(Effect::Stopped(StopReason::Elsewhere));
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Entries and marks: what is queued goes into the next entry, or waits for a mark. One entry is in flight.
 
-use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, Stopped};
-use crate::rules::{Rule, Rules};
+use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, StopReason};
+use crate::ablation::{Rule, Rules};
 use crate::scheme::Signer;
 use crate::volume::{Attempt, Build, Leftover, Volume};
 use trust_shared::form::Heading;
@@ -224,7 +224,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
 
     pub(super) fn unsigned(&mut self, out: &mut Effects<S, V, T>) {
         self.status = Status::Stopped;
-        out.push(Effect::Stopped(Stopped::Unsigned));
+        out.push(Effect::Stopped(StopReason::Unsigned));
     }
 
     /// There is a new connection: the same bytes again.

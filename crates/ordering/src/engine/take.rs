@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use super::verify::{FORGED, OTHER_EPOCH, Wrong};
-use super::{Effect, Effects, Engine, Evidence, Record, Reply, Stage, Status, Stopped};
-use crate::rules::{Rule, Rules};
+use super::{Effect, Effects, Engine, Evidence, Record, Reply, Stage, Status, StopReason};
+use crate::ablation::{Rule, Rules};
 use crate::scheme::{Leaf, Log, Signer};
 use crate::volume::{Outcome, Volume};
 
@@ -204,7 +204,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
             Wrong::Unfit(what) => out.push(Effect::Unfit(what)),
             Wrong::Evidence(evidence) => {
                 self.status = Status::Stopped;
-                out.push(Effect::Stopped(Stopped::Evidence(*evidence)));
+                out.push(Effect::Stopped(StopReason::Evidence(*evidence)));
             }
         }
     }

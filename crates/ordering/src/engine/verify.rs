@@ -7,7 +7,7 @@
 //! on it: a Resume, which names no entry before it, and what [`Roll::is_weighty`](crate::volume::Roll::is_weighty) says.
 
 use super::{Effects, Engine, Evidence, Unverified};
-use crate::rules::{Rule, Rules};
+use crate::ablation::{Rule, Rules};
 use crate::scheme::Signer;
 use crate::volume::Volume;
 use trust_shared::form::Faults;

@@ -1,8 +1,8 @@
 //! Waiting for other devices: the read rule, Attests, answers, syncs of the floor, and locks (decision 0050).
 
 use super::{Effect, Effects, Engine, Request, Running, Stage, Status};
-use crate::reading::{Support, Verdict, judge};
-use crate::rules::{Rule, Rules};
+use crate::ablation::{Rule, Rules};
+use crate::read_rule::{Support, Verdict, judge};
 use crate::scheme::{Log, Signer};
 use crate::volume::{Basis, Volume};
 use trust_shared::form::Point;

@@ -2,7 +2,7 @@
 
 use ordering::engine::{Alarm, Delays, Durable, Effect, Engine, Reply, Request, Setup, Timer};
 use ordering::ledger::Ledger;
-use ordering::reading::Silence;
+use ordering::read_rule::Silence;
 
 use crate::chain::Chain;
 use crate::protocol::{ADMIN, Call, CallId, Device, Key, Leaf};

@@ -5,7 +5,7 @@
 
 use std::hash::Hash;
 
-use ordering::engine::{Durable, Effect, Engine, Evidence, Record, Setup, Stopped};
+use ordering::engine::{Durable, Effect, Engine, Evidence, Record, Setup, StopReason};
 use ordering::ledger::Ledger;
 use ordering::rows::Rows;
 
@@ -129,12 +129,12 @@ impl Client {
                     });
                 }
                 Effect::Unfit(what) => out.push(Output::Alarm(what.to_owned())),
-                Effect::Stopped(Stopped::Evidence(evidence)) => {
+                Effect::Stopped(StopReason::Evidence(evidence)) => {
                     out.push(Output::Alarm(tell(&evidence)));
                 }
-                Effect::Stopped(Stopped::Unsigned) => panic!("an entry without encoding"),
+                Effect::Stopped(StopReason::Unsigned) => panic!("an entry without encoding"),
                 // The check `Stops` looks for this.
-                Effect::Stopped(Stopped::Elsewhere) | Effect::Differs(_) => {}
+                Effect::Stopped(StopReason::Elsewhere) | Effect::Differs(_) => {}
                 Effect::Busy(call) => panic!("{call:?} was not taken"),
             }
         }

@@ -2,12 +2,13 @@
 //! to each, and that nothing else happens.
 
 use ordering::engine::{
-    Alarm, Delays, Durable, Effect, Engine, Evidence, Record, Reply, Request, Setup, Stopped, Timer,
+    Alarm, Delays, Durable, Effect, Engine, Evidence, Record, Reply, Request, Setup, StopReason,
+    Timer,
 };
 use ordering::ledger::Ledger;
 use ordering::orderer::{Limits, Orderer, Quotas, Turned, Unlimited};
 use ordering::prefixes::{Recent, Rfc6962};
-use ordering::reading::Silence;
+use ordering::read_rule::Silence;
 use ordering::rows::Rows;
 use ordering::scheme::{Leaf, Log, Notary, Scheme, Signer};
 use ordering::signed::Entry;
@@ -119,7 +120,7 @@ fn proves_nothing(wrong: &Reply<Real>, why: &str) {
 fn convicts(wrong: &Reply<Real>) -> Evidence<Real> {
     let (mut client, _) = running();
     let mut effects = client.deliver(wrong);
-    let Some(Effect::Stopped(Stopped::Evidence(evidence))) = effects.pop() else {
+    let Some(Effect::Stopped(StopReason::Evidence(evidence))) = effects.pop() else {
         panic!("the orderer is not convicted");
     };
     assert!(effects.is_empty() && client.is_stopped());

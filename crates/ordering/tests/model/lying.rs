@@ -1,7 +1,7 @@
 //! Two honest devices, and a member that lies and works with the server. What it writes can lie anywhere, and it can
 //! say different things to both; but what honest devices write keeps its promises.
 
-use ordering::rules::Rule as Client;
+use ordering::ablation::Rule as Client;
 use trust_shared::form::Fault;
 
 use crate::broken::Check;

@@ -1,7 +1,7 @@
 //! The checks are checked: each rule is left out in turn, and the explorer must find what goes wrong. A rule that is
 //! implied by the others as long as authors are honest is listed as such; it needs a test with a lying member.
 
-use ordering::rules::Rule as Client;
+use ordering::ablation::Rule as Client;
 use trust_shared::form::Fault;
 
 use crate::action::{Action, Name};

@@ -8,7 +8,7 @@ use ordering::engine::{Alarm, Delays, Durable, Effect, Engine, Reply, Request, S
 use ordering::ledger::Ledger;
 use ordering::orderer::{Limits, Orderer, Turned, Unlimited};
 use ordering::prefixes::{PAGE, Recent};
-use ordering::reading::Silence;
+use ordering::read_rule::Silence;
 
 use crate::protocol::Id;
 use crate::real::{DEVICES, Leaf, Real, device, ops, real};

@@ -7,7 +7,7 @@
 //! While the log is shorter than the start, a device does nothing that others can notice. So the server shows it the
 //! prefix at once; only where a rule is left out it may show other leaves there too.
 
-use ordering::rules::Rule as Client;
+use ordering::ablation::Rule as Client;
 
 use crate::action::Action;
 use crate::broken::{Broken, Check};

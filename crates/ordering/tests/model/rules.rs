@@ -5,7 +5,7 @@ use trust_shared::form::{Fault, Faults};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
     /// A rule of the client.
-    Client(ordering::rules::Rule),
+    Client(ordering::ablation::Rule),
 
     // What surrounds the client.
     /// A reply extends the log that the client has.
@@ -71,7 +71,7 @@ pub enum Rule {
 
 /// Leaving out a fault of form.
 pub const fn form(fault: Fault) -> Rule {
-    Rule::Client(ordering::rules::Rule::Form(fault))
+    Rule::Client(ordering::ablation::Rule::Form(fault))
 }
 
 /// Rules that are left out together, at most.
@@ -96,8 +96,8 @@ impl Rules {
     }
 }
 
-impl ordering::rules::Rules for Rules {
-    fn has(self, rule: ordering::rules::Rule) -> bool {
+impl ordering::ablation::Rules for Rules {
+    fn has(self, rule: ordering::ablation::Rule) -> bool {
         Rules::has(self, Rule::Client(rule))
     }
 
@@ -105,8 +105,8 @@ impl ordering::rules::Rules for Rules {
     fn ignored(self) -> Faults {
         let left_out = self.without.into_iter().flatten();
         left_out.fold(Faults::default(), |faults, rule| match rule {
-            Rule::Client(ordering::rules::Rule::Form(fault)) => faults.with(fault, true),
-            Rule::Client(ordering::rules::Rule::ResumeAlone) => {
+            Rule::Client(ordering::ablation::Rule::Form(fault)) => faults.with(fault, true),
+            Rule::Client(ordering::ablation::Rule::ResumeAlone) => {
                 faults.with(Fault::ResumeNotAlone, true)
             }
             _ => faults,

@@ -2,7 +2,7 @@
 
 use ordering::engine::{Durable, Setup};
 use ordering::ledger::Ledger;
-use ordering::reading::Silence;
+use ordering::read_rule::Silence;
 
 use crate::chain::Chain;
 use crate::device::Client;

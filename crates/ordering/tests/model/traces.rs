@@ -1,6 +1,6 @@
 //! Traces that were found by thinking or by seed, because a search of all states meets them too late.
 
-use ordering::rules::Rule as Client;
+use ordering::ablation::Rule as Client;
 
 use crate::broken::{Broken, Check};
 use crate::explorer::System;

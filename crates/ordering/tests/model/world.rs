@@ -88,7 +88,7 @@ pub struct Scope {
 impl Scope {
     /// Entries are forged, too where a device would not notice.
     fn forges(&self) -> bool {
-        use ordering::rules::Rule::{Signature, VerifyBeforeUse};
+        use ordering::ablation::Rule::{Signature, VerifyBeforeUse};
         let checked = [Signature, VerifyBeforeUse].map(Rule::Client);
         self.forging || checked.iter().any(|rule| !self.rules.has(*rule))
     }

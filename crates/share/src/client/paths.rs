@@ -9,7 +9,7 @@ use trust::inode::FileKind;
 use trust_shared::principal::{FileId, Name};
 
 use super::Client;
-use crate::files::{Answer, Call, MAX_LISTED, Which};
+use crate::files::{Answer, Call, FileRef, MAX_LISTED};
 
 /// Most names that a search for a path visits. A file that is not found among them gets the part of its path that is known.
 const MOST: usize = 1 << 16;
@@ -73,7 +73,7 @@ impl Paths {
         let mut after = None;
         while self.listed < MOST {
             let call = Call::List {
-                directory: Which::File(directory),
+                directory: FileRef::File(directory),
                 after: after.take(),
                 most: MAX_LISTED,
                 inodes: false,

@@ -11,7 +11,7 @@ use trust_shared::outcome::NoEffect;
 use trust_shared::principal::{FileId, INumber, Target};
 
 use super::answer::{Answer, Changed, File, Refused, Roll};
-use super::call::{Call, MAX_CALL_BYTES, Over, Place, Replace, Seen, Which};
+use super::call::{Call, FileRef, MAX_CALL_BYTES, Over, Place, Replace, Seen};
 use super::plan::{Made, Plan, Try};
 use super::sight::{Halt, Sight};
 
@@ -343,10 +343,10 @@ impl Sight<'_> {
         }
     }
 
-    fn link(&mut self, file: &Which, to: &Place) -> Planned {
+    fn link(&mut self, file: &FileRef, to: &Place) -> Planned {
         let file = match file {
-            Which::File(file) => *file,
-            Which::Place(place) => self.file_at(place, false)?,
+            FileRef::File(file) => *file,
+            FileRef::Place(place) => self.file_at(place, false)?,
         };
         let spot = self.spot(to)?;
         self.is_directory(&spot.directory.id)?;
@@ -357,7 +357,7 @@ impl Sight<'_> {
         Plan::op(self.calls().link(&spot, &held)?)
     }
 
-    fn take_lock(&mut self, file: &Which) -> Planned {
+    fn take_lock(&mut self, file: &FileRef) -> Planned {
         let file = self.file(file)?;
         self.inode(&file)?.ok_or(Refused::Stale)?;
         let lock = self.lock(&file)?;
@@ -367,7 +367,7 @@ impl Sight<'_> {
         }
     }
 
-    fn give_up_lock(&mut self, file: &Which) -> Planned {
+    fn give_up_lock(&mut self, file: &FileRef) -> Planned {
         let file = self.file(file)?;
         match self.lock(&file)? {
             Some(lock) if lock.holder == self.device => {

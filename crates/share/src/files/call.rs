@@ -29,7 +29,7 @@ pub struct Place {
 
 /// A file by its number, or by a path. A symbolic link at the end of the path is followed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Which {
+pub enum FileRef {
     /// This file, whatever its names are.
     File(FileId),
     /// The file at this place.
@@ -99,7 +99,7 @@ pub enum Call {
     /// The names of a directory, in the order of their bytes.
     List {
         /// The directory.
-        directory: Which,
+        directory: FileRef,
         /// The names after this one.
         after: Option<Name>,
         /// At most so many. [`MAX_LISTED`] and [`MAX_LISTED_INODES`] bound it.
@@ -150,7 +150,7 @@ pub enum Call {
     /// Other content of a regular file.
     SetContent {
         /// The file.
-        file: Which,
+        file: FileRef,
         /// Its content.
         content: Content,
         /// Time of modification.
@@ -161,7 +161,7 @@ pub enum Call {
     /// Other attributes.
     SetAttributes {
         /// The file.
-        file: Which,
+        file: FileRef,
         /// What to set.
         attributes: Attributes,
         /// The inode that the caller has seen. When the file has another one, the call is refused as stale.
@@ -189,7 +189,7 @@ pub enum Call {
     /// One more name for a file.
     Link {
         /// The file.
-        file: Which,
+        file: FileRef,
         /// The name.
         to: Place,
     },
@@ -200,14 +200,14 @@ pub enum Call {
     /// Takes the lock of a file for this device.
     Lock {
         /// The file.
-        file: Which,
+        file: FileRef,
         /// Waits while another device has it. Else the call is refused then.
         wait: bool,
     },
     /// Gives a lock up.
     Unlock {
         /// The file.
-        file: Which,
+        file: FileRef,
     },
 }
 

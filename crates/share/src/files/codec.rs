@@ -27,7 +27,7 @@ use trust_shared::entry::MAX_OPS_BYTES;
 use trust_shared::ops::Body;
 use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
-use super::call::{Attributes, Call, MAX_PLACE_NAMES, Over, Place, Replace, Seen, Which};
+use super::call::{Attributes, Call, FileRef, MAX_PLACE_NAMES, Over, Place, Replace, Seen};
 
 const FORMAT: u8 = 0;
 const WHAT: &str = "call";
@@ -180,11 +180,11 @@ impl Call {
             11 => Call::Decide(decode_decision(&mut d)?),
             12 => Call::Fold(Principal::from_bytes(d.array()?)),
             13 => Call::Lock {
-                file: Which::decode(&mut d)?,
+                file: FileRef::decode(&mut d)?,
                 wait: read_flag(&mut d)?,
             },
             14 => Call::Unlock {
-                file: Which::decode(&mut d)?,
+                file: FileRef::decode(&mut d)?,
             },
             15 => {
                 let (size, kind) = (d.varint()?, d.u8()?);
@@ -220,7 +220,7 @@ fn decode_reading(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {
             follow: read_flag(d)?,
         },
         2 => Call::List {
-            directory: Which::decode(d)?,
+            directory: FileRef::decode(d)?,
             after: read_option(d, read_name)?,
             most: d.bounded(u64::from(u32::MAX), "a number over 32 bits")? as u32,
             inodes: read_flag(d)?,
@@ -239,7 +239,7 @@ fn decode_setting(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {
             replace: Replace::decode(d)?,
         },
         5 => {
-            let file = Which::decode(d)?;
+            let file = FileRef::decode(d)?;
             let inode = read_inode(d)?;
             let expect = read_option(d, read_inode)?;
             Call::SetContent {
@@ -250,7 +250,7 @@ fn decode_setting(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {
             }
         }
         _ => Call::SetAttributes {
-            file: Which::decode(d)?,
+            file: FileRef::decode(d)?,
             attributes: Attributes::decode(d)?,
             expect: read_option(d, |d| Ok(Handle::from_bytes(d.array()?)))?,
         },
@@ -271,7 +271,7 @@ fn decode_naming(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {
             over: Over::decode(d)?,
         },
         _ => Call::Link {
-            file: Which::decode(d)?,
+            file: FileRef::decode(d)?,
             to: Place::decode(d)?,
         },
     })
@@ -294,24 +294,24 @@ impl Place {
     }
 }
 
-impl Which {
+impl FileRef {
     fn encode(&self, e: &mut Encoder) {
         match self {
-            Which::File(file) => {
+            FileRef::File(file) => {
                 e.u8(0);
                 encode_file(e, file);
             }
-            Which::Place(place) => {
+            FileRef::Place(place) => {
                 e.u8(1);
                 place.encode(e);
             }
         }
     }
 
-    fn decode(d: &mut Decoder<'_>) -> Read<Which> {
+    fn decode(d: &mut Decoder<'_>) -> Read<FileRef> {
         Ok(match read_flag(d)? {
-            false => Which::File(read_file(d)?),
-            true => Which::Place(Place::decode(d)?),
+            false => FileRef::File(read_file(d)?),
+            true => FileRef::Place(Place::decode(d)?),
         })
     }
 }

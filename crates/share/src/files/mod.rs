@@ -70,8 +70,8 @@ mod turn;
 
 pub use answer::{Answer, Basis, Changed, File, Listed, Refused, Roll};
 pub use call::{
-    Attributes, Call, MAX_CALL_BYTES, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES, Over, Place,
-    Replace, Seen, Which,
+    Attributes, Call, FileRef, MAX_CALL_BYTES, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES,
+    Over, Place, Replace, Seen,
 };
 pub use checkpoint::NoRows;
 pub use logged::{History, Logged, LoggedOp, MAX_LOGGED};

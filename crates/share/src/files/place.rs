@@ -8,7 +8,7 @@ use trust_shared::calls::{Directory, PathLink, Spot};
 use trust_shared::principal::{FileId, Name, Target};
 
 use super::answer::Refused;
-use super::call::{Place, Which};
+use super::call::{FileRef, Place};
 use super::sight::{Halt, Sight};
 
 /// Most symbolic links on a path, as in Linux.
@@ -160,10 +160,10 @@ impl Sight<'_> {
     }
 
     /// The file that is meant.
-    pub fn file(&mut self, which: &Which) -> Result<FileId, Halt> {
+    pub fn file(&mut self, which: &FileRef) -> Result<FileId, Halt> {
         match which {
-            Which::File(file) => Ok(*file),
-            Which::Place(place) => self.file_at(place, true),
+            FileRef::File(file) => Ok(*file),
+            FileRef::Place(place) => self.file_at(place, true),
         }
     }
 }

@@ -6,7 +6,7 @@ use trust_shared::effect::Missing;
 use trust_shared::principal::{Name, Target};
 
 use super::answer::{Answer, File, Listed, Refused};
-use super::call::{Attributes, MAX_LISTED, MAX_LISTED_INODES, Which};
+use super::call::{Attributes, FileRef, MAX_LISTED, MAX_LISTED_INODES};
 use super::plan::Plan;
 use super::sight::{Halt, Sight};
 
@@ -14,7 +14,7 @@ impl Sight<'_> {
     /// The names of a directory.
     pub(super) fn listing(
         &mut self,
-        directory: &Which,
+        directory: &FileRef,
         after: Option<&Name>,
         most: u32,
         inodes: bool,

@@ -21,7 +21,7 @@ use trust_shared::outline::Outline;
 use trust_shared::principal::{Device, FileId};
 
 use super::answer::Refused;
-use super::call::{Call, Which};
+use super::call::{Call, FileRef};
 use super::plan::{Plan, Try};
 use super::sight::{Halt, Sight};
 use super::{Files, question};
@@ -204,7 +204,7 @@ impl Files {
                 Ok(queue) if queue.lock.is_some_and(|lock| lock.holder == number) => {
                     if queue.brief {
                         return Leftover::Call(Call::Unlock {
-                            file: Which::File(file),
+                            file: FileRef::File(file),
                         });
                     }
                     self.claimed.get().remove(&file);

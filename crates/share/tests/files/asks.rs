@@ -1,6 +1,6 @@
 //! Calls in short: paths are texts, `/` between names.
 
-use share::files::{Answer, Attributes, Call, File, Over, Place, Which};
+use share::files::{Answer, Attributes, Call, File, FileRef, Over, Place};
 use trust::inode::{Content, FileContent, Inode, Mtime};
 use trust_shared::principal::{FileId, Name};
 
@@ -93,7 +93,7 @@ impl Net {
 
     pub fn write(&self, path: &str, content: &str) -> Call {
         Call::SetContent {
-            file: Which::Place(self.at(path)),
+            file: FileRef::Place(self.at(path)),
             content: text(content),
             mtime: Mtime::default(),
             expect: None,
@@ -102,7 +102,7 @@ impl Net {
 
     pub fn chmod(&self, path: &str, mode: u16) -> Call {
         Call::SetAttributes {
-            file: Which::Place(self.at(path)),
+            file: FileRef::Place(self.at(path)),
             attributes: Attributes {
                 mode: Some(mode),
                 ..Attributes::default()
@@ -133,14 +133,14 @@ impl Net {
 
     pub fn link(&self, file: &str, to: &str) -> Call {
         Call::Link {
-            file: Which::Place(self.at(file)),
+            file: FileRef::Place(self.at(file)),
             to: self.at(to),
         }
     }
 
     pub fn list(&self, path: &str, after: Option<&str>, most: u32, inodes: bool) -> Call {
         Call::List {
-            directory: Which::Place(self.at(path)),
+            directory: FileRef::Place(self.at(path)),
             after: after.map(name),
             most,
             inodes,

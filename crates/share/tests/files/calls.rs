@@ -1,7 +1,7 @@
 //! Single calls: what the kernel's directory does not show.
 
 use bytes::Bytes;
-use share::files::{Answer, Attributes, Call, Over, Place, Refused, Which};
+use share::files::{Answer, Attributes, Call, FileRef, Over, Place, Refused};
 use trust::inode::{Content, FileContent, Inode, Mtime, Owner, Xattrs};
 use trust_shared::decision::Role;
 use trust_shared::principal::{Name, Principal};
@@ -195,7 +195,7 @@ fn directory_is_moved_only_with_the_way_from_the_root() {
 fn attributes_are_set_one_by_one() {
     let mut net = Net::new(2, 7);
     let make = net.create("f", regular("text"), false);
-    let file = Which::File(net.done(0, make));
+    let file = FileRef::File(net.done(0, make));
     let xattr = |value: Option<&str>| {
         let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
         (Bytes::from_static(b"user.a"), value)
@@ -248,7 +248,7 @@ fn attributes_are_set_one_by_one() {
 fn call_on_a_changed_file_is_refused_as_stale() {
     let mut net = Net::new(2, 8);
     let make = net.create("f", regular("one"), false);
-    let file = Which::File(net.done(0, make));
+    let file = FileRef::File(net.done(0, make));
     let write = |content: &str, expect: &str| Call::SetContent {
         file: file.clone(),
         content: text(content),
@@ -304,7 +304,7 @@ fn removed_file_is_stale_by_its_number_and_its_number_is_not_used_again() {
     let look = Call::Lookup { place, follow };
     assert_eq!(net.call(0, look), refused(Refused::Stale));
     let write = Call::SetContent {
-        file: Which::File(id),
+        file: FileRef::File(id),
         content: text("x"),
         mtime: Mtime::default(),
         expect: None,

@@ -1,6 +1,6 @@
 //! Devices that change the same things at a time.
 
-use share::files::{Answer, Call, File, Over, Place, Refused, Which};
+use share::files::{Answer, Call, File, FileRef, Over, Place, Refused};
 use trust::inode::Mtime;
 use trust_shared::principal::{Device, FileId};
 
@@ -109,7 +109,7 @@ fn nothing_is_made_in_a_directory_by_its_number_that_is_being_removed() {
     });
     race_with_rmdir(39, |net, top| {
         let to = inside(net.found(0, top).id);
-        let file = Which::Place(net.at("kept"));
+        let file = FileRef::Place(net.at("kept"));
         Call::Link { file, to }
     });
 }
@@ -204,7 +204,7 @@ impl Appender {
                 let file = File { id, inode };
                 let before = text_of(&file);
                 Call::SetContent {
-                    file: Which::File(id),
+                    file: FileRef::File(id),
                     content: text(&format!("{before}{}", self.line)),
                     mtime: Mtime::default(),
                     expect: Some(file.inode.content.clone()),
@@ -262,7 +262,7 @@ fn appends_of_several_devices_are_all_in_the_file() {
 fn attributes_that_devices_set_at_a_time_are_all_set() {
     let mut net = Net::new(3, 50);
     let make = net.create("f", regular(""), false);
-    let file = Which::File(net.done(0, make));
+    let file = FileRef::File(net.done(0, make));
     let calls: Vec<(usize, Call)> = (0..3)
         .flat_map(|at| (0..4).map(move |number| (at, number)))
         .map(|(at, number)| {
@@ -334,7 +334,7 @@ fn call_that_failed_takes_the_lock_of_its_file() {
 fn lock_keeps_others_out_until_it_is_given_up() {
     let mut net = Net::new(2, 52);
     let make = net.create("f", regular("0"), false);
-    let file = Which::File(net.done(0, make));
+    let file = FileRef::File(net.done(0, make));
     let lock = |wait| Call::Lock {
         file: file.clone(),
         wait,
@@ -361,7 +361,7 @@ fn lock_keeps_others_out_until_it_is_given_up() {
 fn lock_of_a_silent_device_is_taken_over_after_its_time_to_live() {
     let mut net = Net::new(2, 53);
     let make = net.create("f", regular("0"), false);
-    let file = Which::File(net.done(0, make));
+    let file = FileRef::File(net.done(0, make));
     let lock = Call::Lock { file, wait: true };
     net.done(0, lock.clone());
     net.rest();

@@ -1,7 +1,7 @@
 //! The bytes of calls.
 
 use bytes::Bytes;
-use share::files::{Attributes, Call, Over, Place, Replace, Seen, Which};
+use share::files::{Attributes, Call, FileRef, Over, Place, Replace, Seen};
 use trust::inode::{Inode, Mtime, Owner};
 use trust::{Handle, Reject};
 use trust_shared::decision::{Decision, Label, Role};
@@ -48,8 +48,8 @@ fn reading_calls() -> Vec<Call> {
             place: deep.clone(),
             follow: true,
         },
-        list(Which::File(file(9)), None, false),
-        list(Which::Place(deep), Some(name("x")), true),
+        list(FileRef::File(file(9)), None, false),
+        list(FileRef::Place(deep), Some(name("x")), true),
         Call::Members,
         Call::Changed {
             place: place(file(0), "a/b"),
@@ -75,7 +75,7 @@ fn setting_calls() -> Vec<Call> {
         ],
     };
     let set = |attributes, expect| Call::SetAttributes {
-        file: Which::File(file(2)),
+        file: FileRef::File(file(2)),
         attributes,
         expect,
     };
@@ -87,7 +87,7 @@ fn setting_calls() -> Vec<Call> {
         replace: Replace::Seen(seen),
     };
     let content = |expect| Call::SetContent {
-        file: Which::Place(place(file(0), "f")),
+        file: FileRef::Place(place(file(0), "f")),
         content: text("some text"),
         mtime,
         expect,
@@ -125,7 +125,7 @@ fn naming_calls() -> Vec<Call> {
         rename(Over::Seen(Seen(None))),
         rename(Over::Seen(Seen(Some((file(6), text("seen")))))),
         Call::Link {
-            file: Which::File(file(2)),
+            file: FileRef::File(file(2)),
             to: to.clone(),
         },
     ]
@@ -161,7 +161,7 @@ fn deciding_calls() -> Vec<Call> {
             label: label(),
         },
     ];
-    let file = Which::File(file(2));
+    let file = FileRef::File(file(2));
     let lock = |wait| Call::Lock {
         file: file.clone(),
         wait,

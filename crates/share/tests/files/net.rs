@@ -11,7 +11,7 @@ use ordering::engine::{
 use ordering::ledger::Ledger;
 use ordering::orderer::{Limits, Orderer, Unlimited};
 use ordering::prefixes::Recent;
-use ordering::reading::Silence;
+use ordering::read_rule::Silence;
 use ordering::roster::{Product, Roster};
 use ordering::scheme::{Leaf, Signer};
 use ordering::signed::Entry;

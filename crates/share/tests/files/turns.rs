@@ -1,7 +1,7 @@
 //! Many devices that change one file: each gets its turn, and nothing is lost.
 
 use ordering::signed::Entry;
-use share::files::{Answer, Attributes, Call, Which};
+use share::files::{Answer, Attributes, Call, FileRef};
 use trust::inode::Xattrs;
 use trust_shared::calls;
 use trust_shared::change::Change;
@@ -24,7 +24,7 @@ struct Writer {
 fn change(net: &mut Net, at: usize, file: FileId, number: usize) -> u64 {
     let name = format!("user.{at}.{number}").into();
     let call = Call::SetAttributes {
-        file: Which::File(file),
+        file: FileRef::File(file),
         attributes: Attributes {
             xattrs: vec![(name, Some("x".into()))],
             ..Attributes::default()
@@ -110,7 +110,7 @@ fn attributes(net: &mut Net, at: usize) -> usize {
 
 /// A program that does not wait gets the lock.
 fn is_free(net: &mut Net, at: usize, file: FileId) {
-    let file = Which::File(file);
+    let file = FileRef::File(file);
     net.done(at, Call::Lock { file, wait: false });
 }
 
@@ -160,7 +160,7 @@ fn device_that_dies_in_the_queue_delays_the_others_once() {
     let (mut net, file) = with_file(5, 61);
     // Device 0 has the lock, and the others wait.
     let lock = |wait| Call::Lock {
-        file: Which::File(file),
+        file: FileRef::File(file),
         wait,
     };
     net.done(0, lock(true));
@@ -170,7 +170,7 @@ fn device_that_dies_in_the_queue_delays_the_others_once() {
     }
     net.nodes[4].asleep = true;
     let unlock = Call::Unlock {
-        file: Which::File(file),
+        file: FileRef::File(file),
     };
     net.issue(0, unlock);
     let first = race(&mut net, &[0, 1, 2, 3], 3, file, 10);
@@ -189,7 +189,7 @@ fn device_that_dies_in_the_queue_delays_the_others_once() {
 fn device_that_dies_with_the_lock_delays_the_others_once() {
     let (mut net, file) = with_file(4, 62);
     let lock = Call::Lock {
-        file: Which::File(file),
+        file: FileRef::File(file),
         wait: true,
     };
     net.done(3, lock);
@@ -208,7 +208,7 @@ fn lock_that_comes_when_its_call_is_gone_goes_on_at_once() {
     for restarts in [false, true] {
         let (mut net, file) = with_file(3, 63);
         let lock = Call::Lock {
-            file: Which::File(file),
+            file: FileRef::File(file),
             wait: true,
         };
         net.done(0, lock);
@@ -225,7 +225,7 @@ fn lock_that_comes_when_its_call_is_gone_goes_on_at_once() {
             false => net.nodes[1].engine.cancel(gone),
         }
         let unlock = Call::Unlock {
-            file: Which::File(file),
+            file: FileRef::File(file),
         };
         net.done(0, unlock);
         // No time to live passes.
@@ -238,7 +238,7 @@ fn lock_that_comes_when_its_call_is_gone_goes_on_at_once() {
 #[test]
 fn programs_lock_is_not_given_up_with_a_change() {
     let (mut net, file) = with_file(3, 64);
-    let which = Which::File(file);
+    let which = FileRef::File(file);
     let lock = |wait| Call::Lock {
         file: which.clone(),
         wait,
@@ -281,7 +281,7 @@ fn programs_lock_is_not_given_up_with_a_change() {
 fn device_that_waits_claims_once() {
     let (mut net, file) = with_file(3, 65);
     let lock = Call::Lock {
-        file: Which::File(file),
+        file: FileRef::File(file),
         wait: true,
     };
     net.done(0, lock);
@@ -303,7 +303,7 @@ fn next_device_may_be_removed_while_the_lock_goes_to_it() {
     let (mut net, file) = with_file(3, 66);
     net.whole = true;
     let lock = Call::Lock {
-        file: Which::File(file),
+        file: FileRef::File(file),
         wait: true,
     };
     net.done(1, lock);
@@ -314,7 +314,7 @@ fn next_device_may_be_removed_while_the_lock_goes_to_it() {
     // Device 1 gives the lock to device 2, and its entry comes after the removal.
     net.nodes[1].asleep = true;
     let unlock = Call::Unlock {
-        file: Which::File(file),
+        file: FileRef::File(file),
     };
     let gives_up = net.issue(1, unlock);
     assert!(net.sends_entry(1));
@@ -326,7 +326,7 @@ fn next_device_may_be_removed_while_the_lock_goes_to_it() {
 }
 
 fn lock_of(file: FileId) -> Call {
-    let file = Which::File(file);
+    let file = FileRef::File(file);
     Call::Lock { file, wait: true }
 }
 
@@ -388,7 +388,7 @@ fn flood_of_claims_is_one_place_in_the_queue() {
     let waits = change(&mut net, 1, file, 0);
     some_turns(&mut net);
     let unlock = Call::Unlock {
-        file: Which::File(file),
+        file: FileRef::File(file),
     };
     // The lock goes to the member that floods, once, and then to who waits behind it.
     net.done(0, unlock);
@@ -446,7 +446,7 @@ fn change_of_a_device_whose_lock_was_taken_over_is_made_again() {
     let late = change(&mut net, 1, file, 0);
     some_turns(&mut net);
     let unlock = Call::Unlock {
-        file: Which::File(file),
+        file: FileRef::File(file),
     };
     net.issue(0, unlock);
     while !net.sends_entry(1) {

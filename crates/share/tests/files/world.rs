@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use ordering::reading::Silence;
+use ordering::read_rule::Silence;
 use ordering::roster::Product;
 use ordering::scheme::Leaf;
 use ordering::signed::{Entry, Source};

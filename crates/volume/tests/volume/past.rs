@@ -10,7 +10,7 @@ use store::object::ObjectName;
 use trust::error::Class;
 use trust::head::Head;
 use trust::root::RootRecord;
-use volume::{Refreshed, Volume, VolumeError, Which};
+use volume::{Refreshed, VersionRef, Volume, VolumeError};
 
 use crate::world::{World, noise, now, read};
 
@@ -101,7 +101,7 @@ async fn open(past: &Past, replicas: Vec<MemoryStore>) -> Arc<Volume> {
 }
 
 async fn at(volume: &Volume, version: u64) -> Result<Option<Arc<Volume>>, VolumeError> {
-    volume.at(&Which::Number(version)).await
+    volume.at(&VersionRef::Number(version)).await
 }
 
 fn floor(past: &Past) -> Vec<u8> {
@@ -232,10 +232,10 @@ async fn hole_in_the_log_hides_no_newer_version_with_a_name() {
     past.publish(5);
     past.publish_named(6, "stable");
     past.publish(7);
-    let stable = Which::Name("stable".parse().unwrap());
+    let stable = VersionRef::Name("stable".parse().unwrap());
     let volume = open(&past, vec![past.replica()]).await;
     assert_eq!(volume.number(&stable).await.unwrap(), Some(6));
-    let other = Which::Name("other".parse().unwrap());
+    let other = VersionRef::Name("other".parse().unwrap());
     assert_eq!(volume.number(&other).await.unwrap(), None);
     // Without the newer leaf the name does not lead to the older version, unless another mirror has it.
     let hole = past.replica_without(Some(6));

@@ -21,7 +21,7 @@ use crate::output::{Done, Output, fields};
 use crate::sharing::past::{Names, prefix};
 use crate::sharing::places::{below, path_of, shown};
 use crate::sharing::reading::Opening;
-use crate::sharing::session::Shared;
+use crate::sharing::session::SharedVolume;
 
 /// Limit of the depth of nested directories.
 const MAX_DEPTH: usize = 2048;
@@ -65,7 +65,7 @@ struct Level<'a> {
 }
 
 struct Comparing<'a, 'o> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     sizes: [Option<u64>; 2],
     counts: [u64; 3],
     levels: Vec<Level<'a>>,

@@ -32,7 +32,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::sharing::reading::Opening;
-use crate::sharing::session::Shared;
+use crate::sharing::session::SharedVolume;
 use crate::sharing::walk::Walk;
 use crate::text;
 
@@ -82,7 +82,7 @@ impl Target {
 }
 
 struct Extracting<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     contents: Tree,
     output: &'a mut Output,
     bar: Progress,

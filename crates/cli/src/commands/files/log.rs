@@ -13,8 +13,8 @@ use trust_shared::decision::Decision;
 use trust_shared::outcome::{NoEffect, Outcome as Became};
 use trust_shared::principal::{FileId, Principal};
 
-use super::acts::{Act, Spot, making};
-use super::ways::Ways;
+use super::entry_paths::Ways;
+use super::entry_words::{Act, Spot, making};
 use crate::args::Log;
 use crate::commands::share::members::word;
 use crate::config::Config;
@@ -22,7 +22,7 @@ use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::sharing::members::Membership;
 use crate::sharing::reading::Opening;
-use crate::sharing::session::Shared;
+use crate::sharing::session::SharedVolume;
 use crate::{entry, text, units};
 
 /// Two bounds that are so close are shown as one time, ms.
@@ -74,7 +74,7 @@ pub fn run(args: &Log, home: Home, config: &Config, output: &mut Output) -> Outc
 }
 
 struct Listing<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     args: &'a Log,
     members: Membership,
     ways: Ways<'a>,

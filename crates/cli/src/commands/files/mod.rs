@@ -9,11 +9,12 @@
 //! | `names` | `mkdir`, `mv` |
 //! | `remove` | `rm` |
 //! | `extract`, `verify`, `log`, `diff` | the same commands as for published volumes |
-//! | `acts`, `ways` | what an op of the log does, in words; the paths of its files |
+//! | `entry_words`, `entry_paths` | what an op of the log does, in words; the paths of its files |
 
-mod acts;
 mod descent;
 pub mod diff;
+mod entry_paths;
+mod entry_words;
 pub mod extract;
 pub mod log;
 pub mod names;
@@ -21,7 +22,6 @@ mod overwriting;
 pub mod put;
 pub mod remove;
 pub mod verify;
-mod ways;
 mod words;
 
 use std::os::unix::ffi::OsStrExt;

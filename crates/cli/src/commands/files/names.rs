@@ -12,14 +12,14 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::places::{Address, below, shown};
-use crate::sharing::session::{Shared, now};
+use crate::sharing::session::{SharedVolume, now};
 
 /// Permissions of a new directory.
 const DIRECTORY_MODE: u16 = 0o755;
 
 /// Makes directories.
 pub fn mkdir(args: &Mkdir, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::open(config, &args.volume, &args.waiting)?;
+    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
     let made = shared.run(async {
         let owner = match &args.group {
             None => None,
@@ -38,7 +38,7 @@ pub fn mkdir(args: &Mkdir, config: &Config, output: &mut Output) -> Outcome<Done
 
 /// Makes a directory, and with `parents` those above it. Returns how many were made.
 async fn make(
-    shared: &Shared,
+    shared: &SharedVolume,
     place: &Place,
     owner: Option<Principal>,
     parents: bool,
@@ -65,7 +65,7 @@ async fn make(
 
 /// Makes a directory unless `there` is one. Returns the directory, and whether it was made.
 pub async fn ensure(
-    shared: &Shared,
+    shared: &SharedVolume,
     place: &Address,
     there: Option<File>,
     inode: Inode,
@@ -95,7 +95,7 @@ pub fn directory(mode: u16) -> Inode {
 
 /// Moves files and directories.
 pub fn mv(args: &Mv, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::open(config, &args.volume, &args.waiting)?;
+    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
     let moved = shared.run(async {
         let Some((last, files)) = args.path.split_last() else {
             return Ok(());
@@ -136,7 +136,7 @@ pub fn mv(args: &Mv, config: &Config, output: &mut Output) -> Outcome<Done> {
 
 /// Where a file goes: into a directory that is there, or to the place itself.
 async fn target(
-    shared: &Shared,
+    shared: &SharedVolume,
     from: &Place,
     to: &Place,
     needs_directory: bool,

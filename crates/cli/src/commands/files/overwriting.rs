@@ -20,7 +20,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Output, fields};
 use crate::sharing::members::Membership;
 use crate::sharing::places::{Address, path_of};
-use crate::sharing::session::{Made, Shared};
+use crate::sharing::session::{Made, SharedVolume};
 use crate::text;
 
 /// Replaced files that are named.
@@ -28,7 +28,7 @@ const NAMED: usize = 3;
 
 /// What a command replaces, and may replace.
 pub struct Overwriting<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     /// The number of an entry (`--expect`). A file that was changed after it is not replaced.
     expect: Option<u64>,
     members: RefCell<Option<Rc<Membership>>>,
@@ -46,7 +46,7 @@ struct Told {
 
 impl<'a> Overwriting<'a> {
     /// For a command with or without `--expect`.
-    pub fn of(shared: &'a Shared, expect: Option<u64>) -> Overwriting<'a> {
+    pub fn of(shared: &'a SharedVolume, expect: Option<u64>) -> Overwriting<'a> {
         Overwriting {
             shared,
             expect,

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ::share::client::Sink;
-use ::share::files::{Call, File as FileThere, Place, Which};
+use ::share::files::{Call, File as FileThere, FileRef, Place};
 use ::share::home::Home;
 use content::access::Access;
 use content::attributes::XattrReader;
@@ -50,7 +50,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::sharing::places::Address;
-use crate::sharing::session::{Shared, defect, now};
+use crate::sharing::session::{SharedVolume, defect, now};
 use crate::text;
 
 /// A page of a directory is worth asking for if so many of its names may be wanted.
@@ -67,7 +67,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
     let state = config.path("state-dir").unwrap_or_default();
     let find = |name: &str| Ok(Home::find(&state, name)?);
     let words = Words::of(&args.words, find)?;
-    let shared = Shared::start(config, words.home, args.waiting.deadline)?;
+    let shared = SharedVolume::start(config, words.home, args.waiting.deadline)?;
     let putting = Putting {
         shared: &shared,
         is_recursive: args.recursive,
@@ -125,7 +125,7 @@ struct Totals {
 }
 
 struct Putting<'a, 'o> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     is_recursive: bool,
     /// Whether files of bulla's own are put too.
     publish_keys: bool,
@@ -273,7 +273,7 @@ impl Putting<'_, '_> {
     /// Gives a file that was put another name.
     async fn link(&self, link: Link) -> Outcome<()> {
         let file = self.linked.borrow().get(&link.file).copied().flatten();
-        let Some(file) = file.map(Which::File) else {
+        let Some(file) = file.map(FileRef::File) else {
             return self
                 .skip(&link.from, "its other name was left out")
                 .map(drop);

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::places::{Address, shown};
-use crate::sharing::session::{Page, Shared};
+use crate::sharing::session::{Page, SharedVolume};
 
 /// Limit of the depth of nested directories.
 const MAX_DEPTH: usize = 2048;
@@ -41,7 +41,7 @@ enum Named {
 
 /// Removes.
 pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::open(config, &args.volume, &args.waiting)?;
+    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
     let removed = shared.run(async {
         // What cannot be done is refused before the first change.
         let mut all = Vec::new();
@@ -79,7 +79,7 @@ pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
     )))
 }
 
-async fn named(shared: &Shared, args: &Rm, place: Place) -> Outcome<Named> {
+async fn named(shared: &SharedVolume, args: &Rm, place: Place) -> Outcome<Named> {
     let file = shared.find(&place, false).await?;
     if file.inode.kind() != FileKind::Directory {
         return Ok(Named::Other(Address::of(place)));
@@ -99,7 +99,7 @@ async fn named(shared: &Shared, args: &Rm, place: Place) -> Outcome<Named> {
     Ok(Named::Directory(file.id, Address::of(place)))
 }
 
-async fn unlink(shared: &Shared, at: &Address) -> Outcome<()> {
+async fn unlink(shared: &SharedVolume, at: &Address) -> Outcome<()> {
     let place = at.name.clone();
     shared.change(Call::Unlink { place }, &|| at.shown()).await
 }
@@ -141,7 +141,7 @@ enum Became {
 
 /// The removal of a directory with all that is in it.
 struct Removal<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     removed: &'a mut Removed,
     doomed: HashMap<Number, Doomed>,
     last: Number,
@@ -150,7 +150,7 @@ struct Removal<'a> {
 }
 
 impl<'a> Removal<'a> {
-    fn new(shared: &'a Shared, removed: &'a mut Removed) -> Removal<'a> {
+    fn new(shared: &'a SharedVolume, removed: &'a mut Removed) -> Removal<'a> {
         Removal {
             shared,
             removed,

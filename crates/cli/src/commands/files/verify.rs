@@ -8,14 +8,14 @@ use serde_json::json;
 use trust::inode::{Content, FileKind};
 
 use crate::args::Verify;
-use crate::commands::damage;
+use crate::commands::damage_report;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::sharing::places::path_of;
 use crate::sharing::reading::Opening;
-use crate::sharing::session::Shared;
+use crate::sharing::session::SharedVolume;
 use crate::sharing::walk::Walk;
 use crate::units;
 
@@ -62,7 +62,7 @@ pub fn run(args: &Verify, home: Home, config: &Config, output: &mut Output) -> O
 
 /// Reads one file.
 async fn one(
-    from: (&Shared, &Tree),
+    from: (&SharedVolume, &Tree),
     tally: &mut Tally,
     place: &Place,
     file: &File,
@@ -89,7 +89,7 @@ async fn one(
 
 /// Reads attributes and content of a file. Returns the length of the content.
 async fn content(
-    (shared, tree): (&Shared, &Tree),
+    (shared, tree): (&SharedVolume, &Tree),
     file: &File,
     told: impl Fn(u64),
 ) -> Result<u64, reader::ReadError> {
@@ -123,7 +123,7 @@ fn tell(tally: Tally, volume: &str, output: &mut Output) -> Outcome<Done> {
         "bytes": tally.bytes,
         "damages": tally.damage_count,
     }));
-    if let Some(mut failure) = damage::tell(tally.damages, tally.damage_count, output)? {
+    if let Some(mut failure) = damage_report::tell(tally.damages, tally.damage_count, output)? {
         failure.fields = record;
         return Err(failure);
     }

@@ -21,7 +21,7 @@ use crate::args::{Global, ShareDeviceAdd, ShareInvite, Waiting};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
-use crate::sharing::{self, members::Member, random, session::Shared};
+use crate::sharing::{self, members::Member, random, session::SharedVolume};
 use crate::{session, text};
 
 /// How long an inviter waits, if nothing is said. The server keeps the messages that long.
@@ -84,7 +84,7 @@ fn prepare(
     user: Option<&Label>,
     output: &mut Output,
 ) -> Outcome<Invitation> {
-    let shared = Shared::start(config, home.clone(), waiting.deadline)?;
+    let shared = SharedVolume::start(config, home.clone(), waiting.deadline)?;
     let asked = shared.run(async {
         let members = shared.members().await?;
         members.require_admin(home.device())?;
@@ -225,7 +225,7 @@ fn admit(
     (device, user, label): (DeviceKey, &Label, Option<&Label>),
     output: &mut Output,
 ) -> Outcome<Member> {
-    let shared = Shared::start(config, home.clone(), waiting.deadline)?;
+    let shared = SharedVolume::start(config, home.clone(), waiting.deadline)?;
     let admitted = shared.run(async {
         let members = shared.members().await?;
         let key = device

@@ -11,12 +11,12 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::members::{Member, Membership};
-use crate::sharing::session::{Shared, defect};
+use crate::sharing::session::{SharedVolume, defect};
 use crate::units;
 
 /// Keeps in the home that a device is a beacon, or that it is none any more.
 pub fn run(args: &ShareBeacon, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = Shared::open(config, &args.volume, &args.waiting)?;
+    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
     let home = shared.home().clone();
     let set = shared.run(async {
         let members = known_members(&shared).await?;
@@ -80,7 +80,7 @@ fn named(
 }
 
 /// The members, as far as this device knows them while a beacon is silent.
-pub async fn known_members(shared: &Shared) -> Outcome<Membership> {
+pub async fn known_members(shared: &SharedVolume) -> Outcome<Membership> {
     let client = shared.client();
     let asked = match client.call(Call::Members, shared.until()).await {
         Err(ClientError::Overdue { .. } | ClientError::Stopped(_)) => {

@@ -15,7 +15,7 @@ use crate::commands::key;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::session::Shared;
+use crate::sharing::session::SharedVolume;
 use crate::units;
 
 /// Signs a checkpoint, or compares one.
@@ -29,7 +29,7 @@ pub fn run(
         Some(path) => Some(key::load(path, &args.passphrase, global.no_input)?),
         None => None,
     };
-    let shared = Shared::open(config, &args.volume, &args.waiting)?;
+    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
     let patience = shared.until().saturating_duration_since(Instant::now());
     if args.check {
         let checked = shared.run(check(&shared, patience));
@@ -96,7 +96,7 @@ struct Known {
 }
 
 /// The checkpoints of the server that a checkpointer has signed, the newest first.
-async fn known(shared: &Shared) -> Outcome<Vec<Known>> {
+async fn known(shared: &SharedVolume) -> Outcome<Vec<Known>> {
     let policies = shared.client().policies();
     let posted = shared.client().checkpoints(shared.until()).await?;
     let mut known: Vec<Known> = posted
@@ -117,7 +117,12 @@ async fn known(shared: &Shared) -> Outcome<Vec<Known>> {
 
 /// Signs what another checkpointer has proposed, the newest that is right. Proposes the log as it is if there is no
 /// proposal, or `anew` if there are only wrong ones.
-async fn sign(shared: &Shared, key: &SecretKey, anew: bool, patience: Duration) -> Outcome<Made> {
+async fn sign(
+    shared: &SharedVolume,
+    key: &SecretKey,
+    anew: bool,
+    patience: Duration,
+) -> Outcome<Made> {
     let client = shared.client();
     let policies = client.policies();
     may_sign(policies, key)?;
@@ -181,7 +186,7 @@ fn signed(proposed: &Known, needed: u8, new: usize) -> Made {
 
 /// Signs what another checkpointer has proposed, if this device's own log comes to the same.
 async fn second(
-    shared: &Shared,
+    shared: &SharedVolume,
     proposed: &Known,
     key: &SecretKey,
     patience: Duration,
@@ -223,7 +228,7 @@ fn may_sign(policies: &Policies, key: &SecretKey) -> Outcome<()> {
 }
 
 /// Whether this device has replayed so much of the log, and not begun there with somebody's word for it.
-async fn has_replayed(shared: &Shared, size: u64) -> Outcome<()> {
+async fn has_replayed(shared: &SharedVolume, size: u64) -> Outcome<()> {
     let begins = shared.client().status(shared.until()).await?.begins;
     if begins < size {
         return Ok(());
@@ -258,7 +263,7 @@ fn is_same(own: &Checkpoint, known: &Known, policies: &Policies) -> Outcome<()> 
 }
 
 /// The failure for a prefix with entries that nothing speaks for.
-async fn silent(shared: &Shared, status: &Status) -> Failure {
+async fn silent(shared: &SharedVolume, status: &Status) -> Failure {
     let members = shared.members().await.ok();
     let name = |(device, at): &(trust::device::DeviceKey, u64)| {
         let member = members
@@ -281,7 +286,7 @@ async fn silent(shared: &Shared, status: &Status) -> Failure {
 }
 
 /// Compares the newest checkpoint that is whole, or the newest one.
-async fn check(shared: &Shared, patience: Duration) -> Outcome<Option<(u64, usize)>> {
+async fn check(shared: &SharedVolume, patience: Duration) -> Outcome<Option<(u64, usize)>> {
     let needed = usize::from(shared.client().policies().roles().checkpointers.needed());
     let known = known(shared).await?;
     let whole = known.iter().find(|known| known.by >= needed);

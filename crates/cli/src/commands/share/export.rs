@@ -32,7 +32,7 @@ use crate::progress::Progress;
 use crate::sharing::archive::{Member, What, end, padding};
 use crate::sharing::past::prefix;
 use crate::sharing::places::{path_of, shown};
-use crate::sharing::session::{Shared, defect};
+use crate::sharing::session::{SharedVolume, defect};
 use crate::sharing::walk::Walk;
 use crate::text;
 
@@ -57,7 +57,7 @@ pub fn run(
     let entry = args.past.entry()?;
     let path = key::path(args.key.as_ref(), config)?;
     let key = key::signer(&path, &args.passphrase, global)?;
-    let shared = Shared::open(config, &args.volume, &args.waiting)?;
+    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
     let options = options(args, config, &shared)?;
     let found = shared.run(origin(&shared, entry));
     let (origin, shared) = match found {
@@ -122,7 +122,7 @@ fn ended(sent: Outcome<()>, published: Result<Published, PublishError>) -> Outco
     }
 }
 
-fn options(args: &ShareExport, config: &Config, shared: &Shared) -> Outcome<PublishOptions> {
+fn options(args: &ShareExport, config: &Config, shared: &SharedVolume) -> Outcome<PublishOptions> {
     Ok(PublishOptions {
         valid: match args.valid {
             Some(valid) => valid,
@@ -162,7 +162,7 @@ impl Origin {
 }
 
 /// The entry that is named, or the newest one.
-async fn origin(shared: &Shared, at: Option<u64>) -> Outcome<Origin> {
+async fn origin(shared: &SharedVolume, at: Option<u64>) -> Outcome<Origin> {
     // After this, the device has the newest state.
     shared.members().await?;
     let entry = match at {
@@ -186,7 +186,7 @@ async fn origin(shared: &Shared, at: Option<u64>) -> Outcome<Origin> {
     })
 }
 
-async fn newest(shared: &Shared) -> Outcome<Option<u64>> {
+async fn newest(shared: &SharedVolume) -> Outcome<Option<u64>> {
     let mut before = None;
     loop {
         let page = shared.history(before).await?;
@@ -236,7 +236,7 @@ impl Read for Pipe {
 type Skipped = (Vec<u8>, &'static str);
 
 struct Sending<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     contents: Tree,
     to: Sender<Bytes>,
     bar: Progress,

@@ -18,7 +18,7 @@ use crate::args::ShareJoin;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::session::Shared;
+use crate::sharing::session::SharedVolume;
 use crate::sharing::{self, random};
 use crate::{session, units};
 
@@ -157,7 +157,7 @@ fn enter(
     deadline: Option<Duration>,
     output: &mut Output,
 ) -> Outcome<Done> {
-    let shared = Shared::start(config, home.clone(), deadline)?;
+    let shared = SharedVolume::start(config, home.clone(), deadline)?;
     let member = shared.run(async {
         let members = shared.members().await?;
         members.own(home.device())

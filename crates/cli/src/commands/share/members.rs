@@ -16,7 +16,7 @@ use crate::output::{Done, Output, fields};
 use crate::sharing::members::Membership;
 use crate::sharing::random;
 use crate::sharing::reading::Opening;
-use crate::sharing::session::Shared;
+use crate::sharing::session::SharedVolume;
 
 /// The word for a role.
 pub fn word(role: Role) -> &'static str {
@@ -32,9 +32,9 @@ fn decide(
     config: &Config,
     output: &mut Output,
     (volume, waiting): (&str, &crate::args::Waiting),
-    work: impl AsyncFnOnce(&Shared, &Membership) -> Outcome<Value>,
+    work: impl AsyncFnOnce(&SharedVolume, &Membership) -> Outcome<Value>,
 ) -> Outcome<Done> {
-    let shared = Shared::open(config, volume, waiting)?;
+    let shared = SharedVolume::open(config, volume, waiting)?;
     let decided = shared.run(async {
         let members = shared.members().await?;
         work(&shared, &members).await

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::share::client::{Client, ClientError, Connection, Kept, Phase, Stopped, View};
-use ::share::files::{Answer, Call, Refused, Which};
+use ::share::files::{Answer, Call, FileRef, Refused};
 use ::share::home::Home;
 use bytes::Bytes;
 use serde_json::json;
@@ -298,7 +298,7 @@ async fn sign(
     }
     let content = Content::Regular(FileContent::Inline(Bytes::from(text)));
     let change = Call::SetContent {
-        file: Which::Place(place.clone()),
+        file: FileRef::Place(place.clone()),
         content: content.clone(),
         mtime: now(),
         expect: None,

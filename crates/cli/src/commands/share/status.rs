@@ -19,7 +19,7 @@ use crate::output::{Done, Output, fields};
 use crate::sharing::members::Member;
 use crate::sharing::reading::Opening;
 use crate::sharing::recovery::entries;
-use crate::sharing::session::Shared;
+use crate::sharing::session::SharedVolume;
 use crate::units;
 
 /// How long the server may take to name its checkpoints.
@@ -147,7 +147,7 @@ pub fn run(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<
 
 /// Files that are not back after a fork, and their bytes. None: there are some, and only the process that runs the
 /// engine can count them.
-async fn owed(shared: &Shared) -> Outcome<Option<Owed>> {
+async fn owed(shared: &SharedVolume) -> Outcome<Option<Owed>> {
     if shared.client().view().process.is_some() && shared.home().owes()? {
         return Ok(None);
     }
@@ -210,7 +210,7 @@ impl ServerClock {
 }
 
 /// The newest checkpoint that the server has: its size, how many checkpointers signed it, and how many must.
-async fn checkpoint(shared: &Shared) -> Option<(u64, usize, u8)> {
+async fn checkpoint(shared: &SharedVolume) -> Option<(u64, usize, u8)> {
     let policies = shared.client().policies();
     let role = &policies.roles().checkpointers;
     let online = matches!(shared.client().view().connection, Connection::Online);

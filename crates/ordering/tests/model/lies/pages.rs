@@ -86,7 +86,7 @@ fn deceived() -> (Client, Vec<Leaf<Real>>) {
 
 /// The only effect: the orderer is convicted of the forged entry, wherever it was noticed.
 fn notices_the_forgery(effects: &Effects) {
-    let [Effect::Stopped(Stopped::Evidence(Evidence::Form { at, malformed, .. }))] =
+    let [Effect::Stopped(StopReason::Evidence(Evidence::Form { at, malformed, .. }))] =
         effects.as_slice()
     else {
         panic!("{} effects", effects.len());

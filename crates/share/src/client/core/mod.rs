@@ -33,7 +33,7 @@ use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
 use crate::home::{Memo, Timekeeper};
 use ordering::engine::{
     Alarm, Delays, Durable, Effect, Engine, Record as EngineRecord, Reply, Request, Setup,
-    Stopped as Why,
+    StopReason,
 };
 use ordering::roster::{OpsCodec, Product};
 use ordering::scheme::{Leaf, Log, Scheme, Signer};
@@ -427,11 +427,11 @@ impl Core {
         Ok(false)
     }
 
-    fn stopped_by(&self, why: &Why<Product>, reply: Option<&Reply<Product>>) -> Stopped {
+    fn stopped_by(&self, why: &StopReason<Product>, reply: Option<&Reply<Product>>) -> Stopped {
         match why {
-            Why::Elsewhere => Stopped::Elsewhere,
-            Why::Unsigned => Stopped::Unsigned,
-            Why::Evidence(evidence) => self.court.convict(evidence, reply, &self.disk),
+            StopReason::Elsewhere => Stopped::Elsewhere,
+            StopReason::Unsigned => Stopped::Unsigned,
+            StopReason::Evidence(evidence) => self.court.convict(evidence, reply, &self.disk),
         }
     }
 

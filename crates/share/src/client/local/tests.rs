@@ -74,7 +74,7 @@ fn record() -> Record {
 
 fn asked() -> Vec<Asked> {
     let call = Call::List {
-        directory: crate::files::Which::File(file(1)),
+        directory: crate::files::FileRef::File(file(1)),
         after: None,
         most: 9,
         inodes: true,

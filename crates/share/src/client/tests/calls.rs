@@ -7,7 +7,7 @@ use trust::handle::{Data, Handle};
 
 use super::*;
 use crate::client::{NewFile, Phase, Trouble};
-use crate::files::{Attributes, Refused, Which};
+use crate::files::{Attributes, FileRef, Refused};
 
 /// A deadline that no test waits for.
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
@@ -288,7 +288,7 @@ async fn reader_of_a_device_that_never_pauses_does_not_wait_for_its_next_sync() 
         let began = Instant::now();
         // It rests on the newest entries of the device, which change the root directory all the time.
         let all = Call::List {
-            directory: crate::files::Which::File(reader.root()),
+            directory: crate::files::FileRef::File(reader.root()),
             after: None,
             most: 1,
             inodes: false,
@@ -314,7 +314,7 @@ async fn call_that_the_journal_cannot_keep_is_refused() {
         [(name.clone(), Some(value)), (name, None)]
     };
     let call = |attributes: u32| Call::SetAttributes {
-        file: Which::Place(place(&client, "a")),
+        file: FileRef::Place(place(&client, "a")),
         attributes: Attributes {
             xattrs: (0..attributes).flat_map(attribute).collect(),
             ..Attributes::default()

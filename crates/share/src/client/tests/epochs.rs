@@ -72,7 +72,7 @@ fn follow(lab: &Lab, machine: u8, rules: &[Signed]) -> Result<Followed, HomeErro
 /// Names in the root directory.
 async fn names(client: &Client) -> Vec<String> {
     let list = Call::List {
-        directory: crate::files::Which::Place(place(client, "")),
+        directory: crate::files::FileRef::Place(place(client, "")),
         after: None,
         most: 100,
         inodes: false,

@@ -41,7 +41,7 @@ pub(super) async fn forgets(client: &Client, most: u64) {
 
 pub(super) async fn write(client: &Client, path: &str, content: &str) {
     let call = Call::SetContent {
-        file: crate::files::Which::Place(place(client, path)),
+        file: crate::files::FileRef::Place(place(client, path)),
         content: inode(content).content,
         mtime: Mtime::default(),
         expect: None,

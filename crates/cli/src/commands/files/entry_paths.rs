@@ -12,10 +12,10 @@ use trust_shared::guard::Guard;
 use trust_shared::ops::Op;
 use trust_shared::principal::{FileId, Name};
 
-use super::acts::{Spot, losses};
+use super::entry_words::{Spot, losses};
 use crate::failure::{Kind, Outcome};
 use crate::sharing::past::prefix;
-use crate::sharing::session::Shared;
+use crate::sharing::session::SharedVolume;
 
 /// Most names that are kept. Files beyond are shown by their numbers.
 const MAX_NAMES: usize = 1 << 18;
@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 4096;
 
 /// Where files are, at the time of the entry that is looked at.
 pub struct Ways<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedVolume,
     root: FileId,
     names: HashMap<FileId, (FileId, Name)>,
     /// Size of the log where the walk and the list of entries begin.
@@ -35,7 +35,7 @@ pub struct Ways<'a> {
 
 impl<'a> Ways<'a> {
     /// At the end of the log.
-    pub fn now(shared: &'a Shared) -> Ways<'a> {
+    pub fn now(shared: &'a SharedVolume) -> Ways<'a> {
         let root = shared.client().root();
         Ways {
             shared,
