@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use ordering::engine::Request;
 use ordering::roster::{OpsCodec, Product};
-use ordering::scheme::{Scheme, Signer};
+use ordering::scheme::{DeviceScheme, Scheme};
 use ordering::signed::{Entry, Signed as Keys, Source};
 use share_server::host::Host;
 use trust::device::{DeviceKey, Incarnation};

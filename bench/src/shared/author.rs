@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ordering::engine::Request;
 use ordering::roster::Product;
-use ordering::scheme::{Scheme, Signer};
+use ordering::scheme::{DeviceScheme, Scheme};
 use ordering::signed::{Entry, Signed, Source};
 use share_server::host::{Host, HostOptions, Session};
 use trust::device::{DeviceKey, Incarnation};

@@ -61,7 +61,7 @@ pub trait Scheme: Clone {
 }
 
 /// A device's secrets.
-pub trait Signer: Scheme {
+pub trait DeviceScheme: Scheme {
     /// One operation of an entry.
     type Op: Clone + Debug;
 

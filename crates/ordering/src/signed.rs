@@ -22,7 +22,7 @@ use trust_shared::note::{Note, SignedNote};
 use crate::ablation::All;
 use crate::keys::Keys;
 use crate::prefixes::{Recent, Rfc6962};
-use crate::scheme::{Leaf, Notary, Scheme, Signer};
+use crate::scheme::{DeviceScheme, Leaf, Notary, Scheme};
 
 /// How operations are written.
 pub trait Codec: Clone {
@@ -330,7 +330,7 @@ impl<C: Codec> Rfc6962 for Signed<C> {
     }
 }
 
-impl<C: Codec> Signer for Signed<C> {
+impl<C: Codec> DeviceScheme for Signed<C> {
     type Op = C::Op;
 
     fn me(&self) -> DeviceKey {

@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use crate::scheme::{Scheme, Signer};
+use crate::scheme::{DeviceScheme, Scheme};
 
 /// Who may write: membership after a prefix of the log.
 pub trait Roll<S: Scheme>: Clone {
@@ -31,7 +31,7 @@ pub trait Roll<S: Scheme>: Clone {
 }
 
 /// State of the volume after a prefix of the log, as one device sees it.
-pub trait Volume<S: Signer>: Roll<S> {
+pub trait Volume<S: DeviceScheme>: Roll<S> {
     /// What a program asks for.
     type Call: Clone + Debug + Hash;
     /// What it is told.
@@ -94,7 +94,7 @@ pub struct Attempt<D> {
 }
 
 /// What a call comes to.
-pub enum Build<S: Signer, V: Volume<S>> {
+pub enum Build<S: DeviceScheme, V: Volume<S>> {
     /// It changes nothing: the answer, and what it rests on.
     Says(V::Answer, V::Basis),
     /// It needs an operation. The operation names these blocks, which are stored first.
@@ -117,7 +117,7 @@ pub enum Leftover<M, C> {
 }
 
 /// What became of an operation.
-pub enum Outcome<S: Signer, V: Volume<S>> {
+pub enum Outcome<S: DeviceScheme, V: Volume<S>> {
     /// It had effect, and the call is done.
     Done(V::Answer, V::Basis),
     /// It has effect when the device's next entry attests it.

@@ -24,9 +24,9 @@ use trust::tally::Tally;
 use trust::witness::{MAX_NAME_BYTES, MAX_SUBMISSION_BYTES, Note, Submission};
 
 use crate::confirming::Stamped;
-use crate::memory::{Memory, NextHead};
 use crate::publish_error::{Missing, PublishError, Said};
-use crate::travelling::{read_file, write_checkpoint};
+use crate::signing_files::{read_file, write_checkpoint};
+use crate::signing_memory::{Memory, NextHead};
 
 /// How cosignatures come.
 #[derive(Debug, Default)]

@@ -20,16 +20,16 @@ use trust::signer::Signer;
 use trust::statement::VolumeId;
 use trust::timestamp_request::TimestampRequest;
 
-use crate::closure;
+use crate::completeness;
 use crate::confirming::Confirming;
 use crate::cosigning::Gathered;
-use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
-use crate::showing::{self, Showing};
+use crate::release::{self, Showing};
 use crate::signing::{Received, check_follows, check_time, read};
+use crate::signing_memory::{Memory, NextHead};
 use crate::stamping;
-use crate::succession::{Succession, only_installed};
+use crate::succession::{NextVersion, only_installed};
 
 /// A version that was installed.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ pub fn install(
         return Ok(installed);
     }
     let memory = installation.check(options)?;
-    let confirming = showing::confirming(keys, stamped.as_ref(), options);
+    let confirming = release::confirming(keys, stamped.as_ref(), options);
     let waits_for_timestamp = installation.may_wait(&confirming);
     if !waits_for_timestamp && options.cosigning.checkpoint_out.is_none() {
         installation.showing.check_timestamp(&confirming)?;
@@ -221,9 +221,9 @@ impl<'a> Installation<'a> {
             why,
         })?;
         let opened = writer.repository();
-        let base = (shown.as_ref()).map(|_| Succession::follow(writer.statements(), opened));
+        let base = (shown.as_ref()).map(|_| NextVersion::follow(writer.statements(), opened));
         let base = base.transpose()?.and_then(|succession| succession.previous);
-        let missing = closure::missing(
+        let missing = completeness::missing(
             opened,
             &offer.chain.hasher(),
             base.as_ref().map(|record| &record.root),

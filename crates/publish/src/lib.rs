@@ -18,45 +18,45 @@
 //! | `assemble` | directories from the bottom up |
 //! | `statcache` | files that need not be read again |
 //! | `changes` | how a tree differs from the version before |
-//! | `destination`, `beginning` | where new blocks go; a new repository that is removed after a failure |
+//! | `destination`, `creation_guard` | where new blocks go; a new repository that is removed after a failure |
 //! | [`PublishOptions`], [`NewVolume`] | what the caller decides; the first policy of a new volume |
 //! | `succession` | the number of the next version, and the head that publishes it |
 //! | [`renewal`] | a longer validity |
 //! | [`signing`], [`installing`] | versions signed on another machine: on that machine, and where the repository is |
 //! | [`rotation`] | the next policy: proposed, signed, installed |
-//! | [`travelling`] | files on their way between machines |
-//! | `closure` | whether a repository has all of a version |
+//! | [`signing_files`] | files on their way between machines |
+//! | `completeness` | whether a repository has all of a version |
 //! | `confirming`, [`stamping`] | timestamps; those by keys on other machines |
-//! | `showing`, [`cosigning`] | a head on its way into a repository; cosignatures of witnesses |
+//! | `release`, [`cosigning`] | a head on its way into a repository; cosignatures of witnesses |
 
 mod assemble;
-mod beginning;
 mod blocks_out;
 mod changes;
-mod closure;
+mod completeness;
 mod confirming;
 pub mod cosigning;
+mod creation_guard;
 mod destination;
 pub mod exclude;
 mod gather;
 pub mod installing;
 mod limits;
-mod memory;
 mod new_volume;
 mod options;
 pub mod pipeline;
 pub mod progress;
 pub mod publish_error;
 mod reading;
+mod release;
 pub mod renewal;
 pub mod rotation;
-mod showing;
 pub mod signing;
+pub mod signing_files;
+mod signing_memory;
 pub mod stamping;
 mod statcache;
 mod succession;
 mod tar;
-pub mod travelling;
 mod walk;
 mod work;
 

@@ -20,19 +20,19 @@ use trust::request::Request;
 use trust::signer::Signer;
 
 use crate::assemble::{Assembler, Tree};
-use crate::beginning::Beginning;
 use crate::blocks_out::{Cutter, Seen};
 use crate::changes::Comparison;
 use crate::cosigning::{Gathered, Gathering};
+use crate::creation_guard::CreationGuard;
 use crate::destination::{Counting, Destination, Writing};
 use crate::gather::{Gatherer, State};
-use crate::memory::Memory;
 use crate::new_volume::NewVolume;
 use crate::progress::{Observer, Published, Silent};
 use crate::publish_error::PublishError;
 use crate::reading::{self, Publishing};
+use crate::signing_memory::Memory;
 use crate::statcache::{self, Binding, CacheReader, CacheWriter};
-use crate::succession::{Signing, Succession, check_validity, only_installed};
+use crate::succession::{NextVersion, Signing, check_validity, only_installed};
 use crate::tar;
 use crate::walk::{self, Scope, stat_open};
 use crate::work::{Event, FileId};
@@ -154,7 +154,7 @@ fn make(
     if is_new && matches!(by, SignedBy::Later) && options.new_volume.is_none() {
         return Err(PublishError::NoPublisher);
     }
-    let before = is_new.then(|| Beginning::look(repository));
+    let before = is_new.then(|| CreationGuard::look(repository));
     let made = found
         .or_else(|error| match error {
             StoreError::NoRepository { .. } => Repository::create(repository),
@@ -215,7 +215,7 @@ fn write(
 /// The last steps: sign the head and commit it, or make a request for another machine to sign.
 pub(crate) fn conclude(
     mut writing: Writing,
-    succession: Succession,
+    succession: NextVersion,
     tree: Tree,
     by: SignedBy<'_>,
     repository: &Path,
@@ -323,19 +323,19 @@ pub(crate) fn succession(
     (path, opened): (&Path, Option<&Repository>),
     by: SignedBy<'_>,
     options: &PublishOptions,
-) -> Result<Succession, PublishError> {
+) -> Result<NextVersion, PublishError> {
     let keys = match by {
         SignedBy::Keys(keys) => keys,
         SignedBy::Later => &[],
     };
     let public: Vec<PublicKey> = keys.iter().map(|key| key.public()).collect();
     let succession = match opened.filter(|_| !statements.is_empty()) {
-        Some(opened) => Succession::follow(statements, opened)?,
+        Some(opened) => NextVersion::follow(statements, opened)?,
         None => {
             let alone = |key: &PublicKey| NewVolume::single(*key, options.valid);
             let single = public.first().map(alone);
             let new = options.new_volume.clone().or(single);
-            Succession::begin(&options.name, &new.ok_or(PublishError::NoPublisher)?)?
+            NextVersion::begin(&options.name, &new.ok_or(PublishError::NoPublisher)?)?
         }
     };
     let memory = Memory::lock(&succession.volume, options.state_dir.as_deref())?;
@@ -354,7 +354,7 @@ pub(crate) fn succession(
     Ok(succession)
 }
 
-fn told(succession: &Succession, tree: &Tree, options: &PublishOptions) -> Published {
+fn told(succession: &NextVersion, tree: &Tree, options: &PublishOptions) -> Published {
     let previous = succession.previous.as_ref();
     Published {
         volume: succession.volume,
@@ -421,7 +421,7 @@ struct Publication<'a> {
     top: Option<&'a OwnedFd>,
     repository: Option<Repository>,
     forbidden: Option<FileId>,
-    succession: &'a Succession,
+    succession: &'a NextVersion,
     options: &'a PublishOptions,
     /// The stat cache.
     cache: Option<PathBuf>,

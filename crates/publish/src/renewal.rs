@@ -21,14 +21,14 @@ use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
 use trust::timestamp::Timestamp;
 
-use crate::closure;
+use crate::completeness;
 use crate::confirming::{self, Confirming};
 use crate::cosigning::{Gathered, Gathering};
-use crate::memory::Memory;
 use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
+use crate::signing_memory::Memory;
 use crate::stamping;
-use crate::succession::{Signing, Succession, check_validity, only_installed};
+use crate::succession::{NextVersion, Signing, check_validity, only_installed};
 
 /// What was renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub fn renew_with(
             path: repository.to_owned(),
         });
     }
-    let shown = Succession::follow(&statements, &opened)?;
+    let shown = NextVersion::follow(&statements, &opened)?;
     let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
     memory.settle(&Head::decode(&statements)?)?;
     let signing = Signing {
@@ -161,7 +161,7 @@ pub fn propose(
     if statements.is_empty() {
         return Err(nothing());
     }
-    let shown = Succession::follow(&statements, &opened)?;
+    let shown = NextVersion::follow(&statements, &opened)?;
     let memory = Memory::lock(&shown.volume, options.state_dir.as_deref())?;
     let succession = beside_memory(shown, &memory, &opened, repository)?;
     let now = options.clock.now();
@@ -181,7 +181,7 @@ fn confirms_only(roles: &Roles, key: &PublicKey) -> bool {
 /// Refuses to confirm an older version than the newest one that this machine has shown. One that waits for witnesses was not
 /// shown, and does not matter: until it is, the version before is current.
 fn check_newest(
-    shown: &Succession,
+    shown: &NextVersion,
     memory: &Memory,
     repository: &Path,
 ) -> Result<(), PublishError> {
@@ -191,7 +191,7 @@ fn check_newest(
     if shown.takes_back(&signed)? {
         return Ok(());
     }
-    let Some(last) = Succession::of_own(signed)? else {
+    let Some(last) = NextVersion::of_own(signed)? else {
         return Ok(());
     };
     let (shows, signed) = (
@@ -220,27 +220,27 @@ fn check_newest(
 /// one would be taken back, or would see a fork. If the newer one has the same tree (because a renewal
 /// was interrupted), continues from it, and also if it waits for witnesses and the repository has all of it.
 fn beside_memory(
-    succession: Succession,
+    succession: NextVersion,
     memory: &Memory,
     opened: &Repository,
     repository: &Path,
-) -> Result<Succession, PublishError> {
+) -> Result<NextVersion, PublishError> {
     let Some(signed) = memory.last()? else {
         return Ok(succession);
     };
     let (is_taken_back, waits) = (succession.takes_back(&signed)?, memory.waits(&signed)?);
-    let Some(last) = Succession::of_own(signed)? else {
+    let Some(last) = NextVersion::of_own(signed)? else {
         return succession.go_on_from(memory, repository);
     };
     if is_taken_back || last.volume != succession.volume || last.version <= succession.version {
         return succession.go_on_from(memory, repository);
     }
     succession.check_uncontradicted(memory, repository)?;
-    let root = |succession: &Succession| succession.previous.as_ref().map(|record| record.root);
+    let root = |succession: &NextVersion| succession.previous.as_ref().map(|record| record.root);
     if root(&last) != root(&succession) {
         if waits
             && let (before, Some(next)) = (root(&succession), root(&last))
-            && closure::missing(opened, &last.hasher, before.as_ref(), &next)? == 0
+            && completeness::missing(opened, &last.hasher, before.as_ref(), &next)? == 0
         {
             let previous = last.previous;
             let mut succession = succession.go_on_from(memory, repository)?;

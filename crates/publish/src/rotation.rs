@@ -21,15 +21,15 @@ use trust::signer::Signer;
 use trust::statement::{Signed, VolumeId};
 use trust::timestamp_request::TimestampRequest;
 
-use crate::closure;
+use crate::completeness;
 use crate::cosigning::Gathered;
-use crate::memory::{Memory, NextHead};
 use crate::pipeline::PublishOptions;
 use crate::publish_error::{Missing, PublishError};
-use crate::showing::{self, Showing};
+use crate::release::{self, Showing};
+use crate::signing_files::{read_file, write_file};
+use crate::signing_memory::{Memory, NextHead};
 use crate::stamping;
-use crate::succession::{Succession, only_installed};
-use crate::travelling::{read_file, write_file};
+use crate::succession::{NextVersion, only_installed};
 
 /// The newest policy of a repository.
 #[derive(Debug, Clone)]
@@ -225,7 +225,7 @@ pub fn install(
         Begun::Next(rotation) => rotation,
     };
     if rotation.examined.policy.revoked.is_none() {
-        let confirming = showing::confirming(keys, stamped.as_ref(), options);
+        let confirming = release::confirming(keys, stamped.as_ref(), options);
         if options.cosigning.checkpoint_out.is_none() {
             unless_over(rotation.showing.check_timestamp(&confirming))?;
         }
@@ -369,7 +369,7 @@ fn with_pending(
     let hasher = known
         .known_chain(&head, &mut Signatures::default())?
         .hasher();
-    match closure::missing(opened, &hasher, Some(&before.root), &after.root)? {
+    match completeness::missing(opened, &hasher, Some(&before.root), &after.root)? {
         0 => Ok(Current { head, ..shown }),
         _ => Ok(shown),
     }
@@ -468,7 +468,7 @@ fn waits_for_others(
     }
     match memory
         .last()?
-        .map(Succession::of_own)
+        .map(NextVersion::of_own)
         .transpose()?
         .flatten()
     {

@@ -18,11 +18,11 @@ use trust::signer::Signer;
 use trust::statement::Signed;
 use trust::tally::Tally;
 
-use crate::memory::Memory;
 use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
+use crate::signing_files::{read_file, write_file};
+use crate::signing_memory::Memory;
 use crate::succession::check_validity;
-use crate::travelling::{read_file, write_file};
 
 /// Writes a request to a file, which appears whole or not at all.
 ///

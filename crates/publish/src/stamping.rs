@@ -18,11 +18,11 @@ use trust::statement::VolumeId;
 use trust::timestamp_request::{ExaminedTimestamp, MAX_TIMESTAMP_REQUEST_BYTES, TimestampRequest};
 
 use crate::confirming::Stamped;
-use crate::memory::Memory;
 use crate::pipeline::PublishOptions;
 use crate::publish_error::PublishError;
-use crate::succession::Succession;
-use crate::travelling::{read_file, write_file};
+use crate::signing_files::{read_file, write_file};
+use crate::signing_memory::Memory;
+use crate::succession::NextVersion;
 
 /// A request whose parts fit together; see [`TimestampRequest::examine`].
 #[derive(Debug, Clone)]
@@ -135,7 +135,7 @@ pub fn sign(
 fn last(memory: &Memory, volume: VolumeId, version: u64) -> Result<Option<Head>, PublishError> {
     let signed = memory.shown(version)?;
     let whole = match &signed {
-        Some(signed) => Succession::of_own(signed.clone())?.is_some(),
+        Some(signed) => NextVersion::of_own(signed.clone())?.is_some(),
         None => false,
     };
     let heads = [memory.confirmed()?, signed.filter(|_| whole)];

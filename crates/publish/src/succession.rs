@@ -27,9 +27,9 @@ use trust::{Handle, Hasher, Reject};
 
 use crate::confirming::{self, Confirming};
 use crate::cosigning::{self, Cosigning};
-use crate::memory::{self, Memory, NextHead};
 use crate::new_volume::NewVolume;
 use crate::publish_error::{Missing, PublishError};
+use crate::signing_memory::{self, Memory, NextHead};
 
 /// The refusal of a checkpoint in a file where a version is signed.
 pub(crate) fn only_installed() -> PublishError {
@@ -44,7 +44,7 @@ const USED_UP: Reject = Reject::Malformed {
 };
 
 /// What the next version builds on.
-pub(crate) struct Succession {
+pub(crate) struct NextVersion {
     pub volume: VolumeId,
     pub hasher: Hasher,
     /// Number of the version to be made.
@@ -85,9 +85,9 @@ pub(crate) struct Signing<'a> {
     pub repository: &'a Path,
 }
 
-impl Succession {
+impl NextVersion {
     /// A new volume under a new genesis policy with these roles. Nothing is signed yet.
-    pub(crate) fn begin(name: &str, new: &NewVolume) -> Result<Succession, PublishError> {
+    pub(crate) fn begin(name: &str, new: &NewVolume) -> Result<NextVersion, PublishError> {
         let (mut random, mut iv) = ([0; 32], [0; 32]);
         for bytes in [&mut random, &mut iv] {
             getrandom::fill(bytes).map_err(|e| PublishError::Random(e.to_string()))?;
@@ -96,7 +96,7 @@ impl Succession {
         genesis.not_after = new.not_after;
         let unsigned = genesis.statement().sign(&[]);
         let (log, _) = first_log(&unsigned)?;
-        Ok(Succession {
+        Ok(NextVersion {
             volume: genesis.volume_id(),
             hasher: genesis.hasher(),
             version: 1,
@@ -114,7 +114,10 @@ impl Succession {
     }
 
     /// The successor of the head of a repository.
-    pub(crate) fn follow(head: &[u8], repository: &Repository) -> Result<Succession, PublishError> {
+    pub(crate) fn follow(
+        head: &[u8],
+        repository: &Repository,
+    ) -> Result<NextVersion, PublishError> {
         let bad = |why| PublishError::BadHead {
             path: repository.disk_shared().path(""),
             why,
@@ -122,22 +125,22 @@ impl Succession {
         let head = Head::decode(head).map_err(bad)?;
         let volume = head.volume().map_err(bad)?;
         let floor = repository.floor(&head, &mut Signatures::default())?;
-        Succession::after(head, volume, &floor).map_err(bad)
+        NextVersion::after(head, volume, &floor).map_err(bad)
     }
 
     /// The successor of a head that this machine signed, whose policies were verified then. `None` if other keys have not
     /// signed it as far as this machine knows, so that nothing can be built on it.
-    pub(crate) fn of_own(head: Head) -> Result<Option<Succession>, PublishError> {
+    pub(crate) fn of_own(head: Head) -> Result<Option<NextVersion>, PublishError> {
         let volume = head.volume().map_err(PublishError::Memory)?;
         let floor = Floor::trusting(&head).map_err(PublishError::Memory)?;
-        match Succession::after(head, volume, &floor) {
+        match NextVersion::after(head, volume, &floor) {
             Ok(succession) => Ok(Some(succession)),
             Err(Reject::NotSigned(_)) => Ok(None),
             Err(why) => Err(PublishError::Memory(why)),
         }
     }
 
-    fn after(head: Head, volume: VolumeId, known: &Floor) -> Result<Succession, Reject> {
+    fn after(head: Head, volume: VolumeId, known: &Floor) -> Result<NextVersion, Reject> {
         // Judged whatever the time: an expired version is what most needs a successor.
         let claimed: RootRecord = head.record.statement().read(volume)?;
         let terms = Terms {
@@ -150,7 +153,7 @@ impl Succession {
         let offer = known.judge(&head, &terms, &mut Signatures::default())?;
         let version = offer.record.version.checked_add(1);
         let (log, _) = head.next_log(volume)?;
-        Ok(Succession {
+        Ok(NextVersion {
             volume,
             hasher: offer.chain.hasher(),
             version: version.ok_or(USED_UP)?,
@@ -168,8 +171,8 @@ impl Succession {
     }
 
     /// The same with a name for the version to be made.
-    pub(crate) fn named(self, name: Option<VersionName>) -> Succession {
-        Succession { name, ..self }
+    pub(crate) fn named(self, name: Option<VersionName>) -> NextVersion {
+        NextVersion { name, ..self }
     }
 
     /// The keys that may sign the next version.
@@ -291,14 +294,14 @@ impl Succession {
         self,
         memory: &Memory,
         path: &Path,
-    ) -> Result<Succession, PublishError> {
+    ) -> Result<NextVersion, PublishError> {
         let Some(head) = memory.last()? else {
             return Ok(self);
         };
         if self.takes_back(&head)? {
             return Ok(self);
         }
-        let Some(last) = Succession::of_own(head.clone())? else {
+        let Some(last) = NextVersion::of_own(head.clone())? else {
             return Ok(self);
         };
         if last.policy.0 < self.policy.0 && last.version > self.version {
@@ -342,7 +345,7 @@ impl Succession {
         let kept = kept.map(|(index, leaf)| (epoch, index, leaf));
         let kept = kept.filter(|(epoch, index, _)| (*epoch, *index) != own);
         let own = (own.0, own.1, head.record.to_bytes().into());
-        Ok(Succession {
+        Ok(NextVersion {
             previous: self.previous,
             name: self.name,
             earlier: self.earlier.into_iter().chain(kept).chain([own]).collect(),
@@ -373,7 +376,9 @@ impl Succession {
     /// Whether a policy since takes readers back from the version of the head that this machine signed last.
     pub(crate) fn takes_back(&self, last: &Head) -> Result<bool, PublishError> {
         match &self.chain {
-            Some(chain) if last.volume()? == self.volume => memory::is_taken_back(last, chain),
+            Some(chain) if last.volume()? == self.volume => {
+                signing_memory::is_taken_back(last, chain)
+            }
             _ => Ok(false),
         }
     }
@@ -425,7 +430,7 @@ impl Succession {
     /// Compares with what this machine signed last, and signs the next version.
     ///
     /// # Errors
-    /// As [`Succession::go_on_from`], [`Succession::check_signers`], [`Succession::check_clock`];
+    /// As [`NextVersion::go_on_from`], [`NextVersion::check_signers`], [`NextVersion::check_clock`];
     /// [`PublishError::Contradiction`] if this machine has signed another record of the version, together with others
     /// who have not signed it yet; [`PublishError::NoSignature`].
     pub(crate) fn sign(

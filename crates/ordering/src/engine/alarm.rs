@@ -1,7 +1,7 @@
 //! Deadlines for the engine's timers. The engine itself knows no time; this keeps it for one engine.
 
 use super::{Effect, Engine, Reply, Timer};
-use crate::scheme::Signer;
+use crate::scheme::DeviceScheme;
 use crate::volume::Volume;
 
 /// How long things may take, in milliseconds.
@@ -65,12 +65,12 @@ impl<T: Copy + PartialEq> Alarm<T> {
     }
 
     /// A reply was delivered.
-    pub fn replied<S: Signer>(&mut self, reply: &Reply<S>) {
+    pub fn replied<S: DeviceScheme>(&mut self, reply: &Reply<S>) {
         self.caught_up = !reply.more;
     }
 
     /// Sets the timers after a step of the engine.
-    pub fn set<S: Signer, V: Volume<S>>(&mut self, now_ms: u64, engine: &Engine<S, V, T>) {
+    pub fn set<S: DeviceScheme, V: Volume<S>>(&mut self, now_ms: u64, engine: &Engine<S, V, T>) {
         let until = |timer, known: Option<u64>, delay: u64| {
             let at = known.unwrap_or(now_ms.saturating_add(delay));
             engine.armed(timer).then_some(at)
@@ -98,7 +98,7 @@ impl<T: Copy + PartialEq> Alarm<T> {
     }
 
     /// When [`Alarm::ring`] has something to do.
-    pub fn next<S: Signer, V: Volume<S>>(&self, engine: &Engine<S, V, T>) -> Option<u64> {
+    pub fn next<S: DeviceScheme, V: Volume<S>>(&self, engine: &Engine<S, V, T>) -> Option<u64> {
         let resume = (self.caught_up && engine.armed(Timer::Resume)).then_some(0);
         let silence = self.silence.iter().map(|(_, until)| *until).min();
         let lapse = self.lapse.map(|(_, until)| until);
@@ -109,7 +109,7 @@ impl<T: Copy + PartialEq> Alarm<T> {
     }
 
     /// Rings what is due. Call [`Alarm::set`] afterwards.
-    pub fn ring<S: Signer, V: Volume<S>>(
+    pub fn ring<S: DeviceScheme, V: Volume<S>>(
         &mut self,
         now_ms: u64,
         engine: &mut Engine<S, V, T>,

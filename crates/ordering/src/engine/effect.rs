@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::unverified::Unverified;
 use crate::ledger::Ledger;
-use crate::scheme::{Leaf, Scheme, Signer};
+use crate::scheme::{DeviceScheme, Leaf, Scheme};
 use crate::volume::Volume;
 use trust_shared::form::Faults;
 
@@ -46,7 +46,7 @@ pub struct Reply<S: Scheme> {
 
 /// An action that the engine asks for. Effects are done one after the other: those after a [`Effect::Sync`] wait until
 /// the journal is durable.
-pub enum Effect<S: Signer, V: Volume<S>, T> {
+pub enum Effect<S: DeviceScheme, V: Volume<S>, T> {
     /// Append to the journal.
     Journal(Record<S, V>),
     /// Make the journal durable.
@@ -130,7 +130,7 @@ pub enum Evidence<S: Scheme> {
 }
 
 /// A record of the journal, from which a restart begins.
-pub enum Record<S: Signer, V: Volume<S>> {
+pub enum Record<S: DeviceScheme, V: Volume<S>> {
     /// The verified log has grown.
     Floor {
         /// The new leaves.
@@ -145,14 +145,14 @@ pub enum Record<S: Signer, V: Volume<S>> {
 }
 
 /// An entry, and the calls that its operations are for, in their order.
-pub struct Sent<S: Signer, V: Volume<S>> {
+pub struct Sent<S: DeviceScheme, V: Volume<S>> {
     /// The entry.
     pub entry: S::Entry,
     /// One call for each operation.
     pub calls: Vec<V::Call>,
 }
 
-impl<S: Signer, V: Volume<S>> Clone for Sent<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> Clone for Sent<S, V> {
     fn clone(&self) -> Self {
         Sent {
             entry: self.entry.clone(),
@@ -161,13 +161,13 @@ impl<S: Signer, V: Volume<S>> Clone for Sent<S, V> {
     }
 }
 
-impl<S: Signer, V: Volume<S>> fmt::Debug for Sent<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> fmt::Debug for Sent<S, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} for {:?}", self.entry, self.calls)
     }
 }
 
-impl<S: Signer, V: Volume<S>> Clone for Record<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> Clone for Record<S, V> {
     fn clone(&self) -> Self {
         match self {
             Record::Floor { leaves, note } => Record::Floor {
@@ -181,7 +181,7 @@ impl<S: Signer, V: Volume<S>> Clone for Record<S, V> {
 }
 
 /// The journal of a device, read from its beginning: what a restart starts from.
-pub struct Durable<S: Signer, V: Volume<S>> {
+pub struct Durable<S: DeviceScheme, V: Volume<S>> {
     /// The floor.
     pub ledger: Arc<Ledger<S, V>>,
     /// Entries that were sent and are not in the floor.
@@ -190,7 +190,7 @@ pub struct Durable<S: Signer, V: Volume<S>> {
     pub(crate) unverified: Unverified<S>,
 }
 
-impl<S: Signer, V: Volume<S>> Clone for Durable<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> Clone for Durable<S, V> {
     fn clone(&self) -> Self {
         Durable {
             ledger: Arc::clone(&self.ledger),
@@ -200,13 +200,13 @@ impl<S: Signer, V: Volume<S>> Clone for Durable<S, V> {
     }
 }
 
-impl<S: Signer, V: Volume<S>> fmt::Debug for Durable<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> fmt::Debug for Durable<S, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, sent {:?}", self.ledger, self.sent)
     }
 }
 
-impl<S: Signer, V: Volume<S>> Hash for Durable<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> Hash for Durable<S, V> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.ledger.hash(state);
         self.sent.len().hash(state);
@@ -219,7 +219,7 @@ impl<S: Signer, V: Volume<S>> Hash for Durable<S, V> {
     }
 }
 
-impl<S: Signer, V: Volume<S>> Durable<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> Durable<S, V> {
     /// Adds the last entry of an author that nothing has vouched for yet.
     pub fn add_unverified(&mut self, at: u64, entry: &S::Entry) {
         self.unverified.insert(at, entry);

@@ -36,7 +36,7 @@ pub use effect::{Durable, Effect, Evidence, Record, Reply, Request, Sent, StopRe
 use crate::ledger::Ledger;
 use crate::read_rule::Silence;
 use crate::rows::Rows;
-use crate::scheme::{Leaf, Signer};
+use crate::scheme::{DeviceScheme, Leaf};
 use crate::volume::Volume;
 
 /// How a device is set up.
@@ -62,7 +62,7 @@ pub enum Timer {
 }
 
 /// The client of one device. `T` names a call to whom made it.
-pub struct Engine<S: Signer, V: Volume<S>, T> {
+pub struct Engine<S: DeviceScheme, V: Volume<S>, T> {
     scheme: S,
     setup: Setup,
     ledger: Arc<Ledger<S, V>>,
@@ -111,7 +111,7 @@ pub struct Forgotten {
 }
 
 #[derive(Clone)]
-enum Status<S: Signer> {
+enum Status<S: DeviceScheme> {
     /// Not a member, as far as it knows.
     Outside,
     /// Catches up, and then waits for its Resume.
@@ -123,7 +123,7 @@ enum Status<S: Signer> {
 }
 
 /// A call that has no answer.
-struct Running<S: Signer, V: Volume<S>, T> {
+struct Running<S: DeviceScheme, V: Volume<S>, T> {
     /// None: the program is gone.
     ticket: Option<T>,
     call: V::Call,
@@ -135,7 +135,7 @@ struct Running<S: Signer, V: Volume<S>, T> {
     built: Option<u64>,
 }
 
-enum Stage<S: Signer, V: Volume<S>> {
+enum Stage<S: DeviceScheme, V: Volume<S>> {
     Queued,
     /// Something must be fetched before it is known what the call comes to.
     Fetching,
@@ -166,7 +166,7 @@ enum Stage<S: Signer, V: Volume<S>> {
     },
 }
 
-impl<S: Signer, V: Volume<S>> Stage<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> Stage<S, V> {
     /// Something must be fetched before it is known what the call does.
     fn is_fetching(&self) -> bool {
         matches!(
@@ -179,7 +179,7 @@ impl<S: Signer, V: Volume<S>> Stage<S, V> {
 /// Effects, in the order in which they are done.
 type Effects<S, V, T> = Vec<Effect<S, V, T>>;
 
-impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// Starts from what was journaled, with a fresh incarnation. Nothing is sent before [`Engine::connected`].
     pub fn start(mut scheme: S, setup: Setup, durable: Durable<S, V>) -> Self {
         let incarnation = scheme.incarnation();
@@ -421,7 +421,7 @@ impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
     }
 }
 
-impl<S: Signer, V: Volume<S>, T> fmt::Debug for Engine<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T> fmt::Debug for Engine<S, V, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
             .field("device", &self.scheme.me())
@@ -434,7 +434,7 @@ impl<S: Signer, V: Volume<S>, T> fmt::Debug for Engine<S, V, T> {
     }
 }
 
-impl<S: Signer, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
     fn clone(&self) -> Self {
         Engine {
             scheme: self.scheme.clone(),
@@ -462,7 +462,7 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
     }
 }
 
-impl<S: Signer, V: Volume<S>, T: Clone> Clone for Running<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T: Clone> Clone for Running<S, V, T> {
     fn clone(&self) -> Self {
         Running {
             ticket: self.ticket.clone(),
@@ -474,7 +474,7 @@ impl<S: Signer, V: Volume<S>, T: Clone> Clone for Running<S, V, T> {
     }
 }
 
-impl<S: Signer, V: Volume<S>> Clone for Stage<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> Clone for Stage<S, V> {
     fn clone(&self) -> Self {
         match self {
             Stage::Queued => Stage::Queued,
@@ -498,7 +498,7 @@ impl<S: Signer, V: Volume<S>> Clone for Stage<S, V> {
 }
 
 /// All that decides what it does next, but for the scheme's randomness.
-impl<S: Signer, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.ledger, self.news.len(), self.unsynced, self.kept).hash(state);
         (self.incarnation, self.n, &self.attested, self.confirm).hash(state);
@@ -524,7 +524,7 @@ impl<S: Signer, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
     }
 }
 
-impl<S: Signer, V: Volume<S>> Hash for Stage<S, V> {
+impl<S: DeviceScheme, V: Volume<S>> Hash for Stage<S, V> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Stage::Queued => 0u8.hash(state),

@@ -6,10 +6,10 @@
 
 use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, StopReason};
 use crate::ablation::{Rule, Rules};
-use crate::scheme::Signer;
+use crate::scheme::DeviceScheme;
 use crate::volume::{Build, Volume};
 
-impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// Entries that an earlier run has sent. Their programs are gone.
     pub(super) fn recover(&mut self, sent: Vec<Sent<S, V>>) {
         for Sent { entry, calls } in sent {

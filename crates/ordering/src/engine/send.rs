@@ -2,11 +2,11 @@
 
 use super::{Effect, Effects, Engine, Record, Request, Running, Sent, Stage, Status, StopReason};
 use crate::ablation::{Rule, Rules};
-use crate::scheme::Signer;
+use crate::scheme::DeviceScheme;
 use crate::volume::{Attempt, Build, Leftover, Volume};
 use trust_shared::form::Heading;
 
-impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// What a call comes to at the end of the log.
     pub(super) fn build(&self, running: &Running<S, V, T>) -> Build<S, V> {
         let attempt = Attempt {

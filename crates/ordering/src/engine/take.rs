@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::verify::{FORGED, OTHER_EPOCH, Wrong};
 use super::{Effect, Effects, Engine, Evidence, Record, Reply, Stage, Status, StopReason};
 use crate::ablation::{Rule, Rules};
-use crate::scheme::{Leaf, Log, Signer};
+use crate::scheme::{DeviceScheme, Leaf, Log};
 use crate::volume::{Outcome, Volume};
 
-impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// Extends the verified log by a reply.
     pub(super) fn take(
         &mut self,

@@ -8,7 +8,7 @@
 
 use super::{Effects, Engine, Evidence, Unverified};
 use crate::ablation::{Rule, Rules};
-use crate::scheme::Signer;
+use crate::scheme::DeviceScheme;
 use crate::volume::Volume;
 use trust_shared::form::Faults;
 
@@ -19,14 +19,14 @@ pub(super) const FORGED: &str = "the signature is not the author's";
 pub(super) const OTHER_EPOCH: &str = "it is of another epoch of the log";
 
 /// What is wrong with a reply.
-pub(super) enum Wrong<S: Signer> {
+pub(super) enum Wrong<S: DeviceScheme> {
     /// It proves nothing.
     Unfit(&'static str),
     /// The orderer has signed it.
     Evidence(Box<Evidence<S>>),
 }
 
-impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// Verifies the last entry of each author, where nothing has vouched for it yet. After an entry that its author
     /// did not sign, the engine has stopped.
     pub fn verify(&mut self) -> Effects<S, V, T> {

@@ -3,11 +3,11 @@
 use super::{Effect, Effects, Engine, Request, Running, Stage, Status};
 use crate::ablation::{Rule, Rules};
 use crate::read_rule::{Support, Verdict, judge};
-use crate::scheme::{Log, Signer};
+use crate::scheme::{DeviceScheme, Log};
 use crate::volume::{Basis, Volume};
 use trust_shared::form::Point;
 
-impl<S: Signer, V: Volume<S>, T: Copy> Engine<S, V, T> {
+impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// What speaks for an entry of `author` at a position.
     fn support(&self, at: u64, author: S::Device) -> Support {
         if author == self.scheme.me() {

@@ -10,7 +10,7 @@ use ordering::orderer::{Limits, Orderer, Quotas, Turned, Unlimited};
 use ordering::prefixes::{Recent, Rfc6962};
 use ordering::read_rule::Silence;
 use ordering::rows::Rows;
-use ordering::scheme::{Leaf, Log, Notary, Scheme, Signer};
+use ordering::scheme::{DeviceScheme, Leaf, Log, Notary, Scheme};
 use ordering::signed::Entry;
 use trust::device::DeviceKey;
 use trust_shared::form::{Fault, Heading, Point};

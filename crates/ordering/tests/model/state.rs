@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-use ordering::scheme::Signer;
+use ordering::scheme::DeviceScheme;
 use ordering::volume::{Attempt, Basis, Build, Leftover, Outcome, Roll, Volume};
 
 use crate::calls;
@@ -15,7 +15,7 @@ use crate::turns::Turns;
 pub const DEVICES: usize = 4;
 
 /// A scheme whose entries have operations of this model.
-pub trait Carries: Signer<Device = Device, Op = Op> {
+pub trait Carries: DeviceScheme<Device = Device, Op = Op> {
     fn ops(entry: &Self::Entry) -> &[Op];
 }
 

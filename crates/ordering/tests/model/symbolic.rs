@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use ordering::scheme::{Notary, Scheme, Signer};
+use ordering::scheme::{DeviceScheme, Notary, Scheme};
 
 use crate::chain::Chain;
 use crate::protocol::{Attest, Body, Device, Entry, Heading, Id, Incarnation, Mark, Op, Point};
@@ -134,7 +134,7 @@ impl Scheme for Symbolic {
     }
 }
 
-impl Signer for Symbolic {
+impl DeviceScheme for Symbolic {
     type Op = Op;
 
     fn me(&self) -> Device {

@@ -21,7 +21,7 @@ use ordering::engine::{Delays, Setup};
 use ordering::ledger::Ledger;
 use ordering::prefixes::Recent;
 use ordering::roster::Product;
-use ordering::scheme::Signer;
+use ordering::scheme::DeviceScheme;
 use ordering::signed::{Signed, Source};
 
 /// The system's randomness.

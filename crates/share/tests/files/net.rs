@@ -13,7 +13,7 @@ use ordering::orderer::{Limits, Orderer, Unlimited};
 use ordering::prefixes::Recent;
 use ordering::read_rule::Silence;
 use ordering::roster::{Product, Roster};
-use ordering::scheme::{Leaf, Signer};
+use ordering::scheme::{DeviceScheme, Leaf};
 use ordering::signed::Entry;
 use ordering::volume::Roll;
 use share::files::{Answer, Basis, Call, Files, Shelf, ShelfBytes};

@@ -18,7 +18,7 @@ pub fn run(
     config: &Config,
     output: &mut Output,
 ) -> Outcome<Done> {
-    let bytes = publish::travelling::read_file(&args.file, MAX_SUBMISSION_BYTES)?;
+    let bytes = publish::signing_files::read_file(&args.file, MAX_SUBMISSION_BYTES)?;
     let submission = Submission::decode(&bytes).map_err(|why| {
         let what = format!("{} is not a checkpoint for witnesses", args.file.display());
         Failure::of(Kind::BadNote, what, &why)
@@ -46,7 +46,7 @@ pub fn run(
              --cosigned",
         );
     }
-    publish::travelling::write_checkpoint(&args.out, &signed.encode())?;
+    publish::signing_files::write_checkpoint(&args.out, &signed.encode())?;
     let note = &submission.note;
     let (volume, log) = (note.volume, note.log);
     if !output.json() {

@@ -20,7 +20,7 @@ use super::super::{Core, Delivery, HostError, Session};
 use super::world::{genesis_policy, key, orderer};
 use ordering::engine::Request;
 use ordering::roster::Product;
-use ordering::scheme::{Scheme, Signer};
+use ordering::scheme::{DeviceScheme, Scheme};
 use ordering::signed::{Entry, Signed, Source};
 
 struct NoSource;

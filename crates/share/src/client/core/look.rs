@@ -7,7 +7,7 @@ use trust_shared::effect::Missing;
 use super::{Core, Lacks, MAX_ROUNDS, Out, read_body};
 use crate::disk::DiskError;
 use crate::files::{Answer, Basis, Call, Refused};
-use ordering::scheme::{Leaf, Signer};
+use ordering::scheme::{DeviceScheme, Leaf};
 use ordering::volume::{Attempt, Basis as _, Build, Volume};
 
 impl Core {

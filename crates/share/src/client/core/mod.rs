@@ -36,7 +36,7 @@ use ordering::engine::{
     StopReason,
 };
 use ordering::roster::{OpsCodec, Product};
-use ordering::scheme::{Leaf, Log, Scheme, Signer};
+use ordering::scheme::{DeviceScheme, Leaf, Log, Scheme};
 use ordering::signed::Entry;
 
 pub use compare::Compared;

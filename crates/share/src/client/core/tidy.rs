@@ -10,7 +10,7 @@ use trust_shared::principal::Principal;
 use super::{Core, Input, MAX_ROUNDS, Out, Ticket};
 use crate::client::error::Stopped;
 use crate::files::{Call, MAX_UNFORGOTTEN_OPS};
-use ordering::scheme::Signer;
+use ordering::scheme::DeviceScheme;
 
 /// The ticket of calls that no program made.
 pub(super) const UNASKED: Ticket = Ticket::MAX;

@@ -10,9 +10,9 @@ use trust::signer::Signer;
 
 use crate::confirming::{self, Confirming, Stamped};
 use crate::cosigning::{Gathered, Gathering};
-use crate::memory::{Memory, NextHead};
 use crate::options::PublishOptions;
 use crate::publish_error::PublishError;
+use crate::signing_memory::{Memory, NextHead};
 
 /// A signed head that a repository, which is locked, does not show yet.
 pub(crate) struct Showing<'a> {

@@ -15,7 +15,7 @@ use store::names;
 const PARTS: [&str; 3] = [names::INDEX_DIR, names::SEGMENT_DIR, names::LOG_DIR];
 
 /// What existed before a publication.
-pub(crate) struct Beginning {
+pub(crate) struct CreationGuard {
     repository: PathBuf,
     /// Whether the directory was empty.
     was_empty: bool,
@@ -23,9 +23,9 @@ pub(crate) struct Beginning {
     missing: Vec<PathBuf>,
 }
 
-impl Beginning {
+impl CreationGuard {
     /// Looks at the place of a repository before it is made.
-    pub(crate) fn look(repository: &Path) -> Beginning {
+    pub(crate) fn look(repository: &Path) -> CreationGuard {
         let mut missing: Vec<PathBuf> = Vec::new();
         for path in repository.ancestors() {
             let is_missing = |e: io::Error| e.kind() == io::ErrorKind::NotFound;
@@ -35,7 +35,7 @@ impl Beginning {
             missing.push(path.to_owned());
         }
         let listed = fs::read_dir(repository).map(|mut entries| entries.next().is_none());
-        Beginning {
+        CreationGuard {
             was_empty: !missing.is_empty() || listed.unwrap_or(false),
             repository: repository.to_owned(),
             missing,
@@ -105,14 +105,14 @@ mod tests {
     fn only_what_this_run_made_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("a/b/repo");
-        let before = Beginning::look(&deep);
+        let before = CreationGuard::look(&deep);
         Repository::create(&deep).unwrap();
         before.take_back();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 
         let empty = dir.path().join("empty");
         fs::create_dir(&empty).unwrap();
-        let before = Beginning::look(&empty);
+        let before = CreationGuard::look(&empty);
         Repository::create(&empty).unwrap();
         before.take_back();
         assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
@@ -122,7 +122,7 @@ mod tests {
     fn a_repository_in_use_or_with_a_commit_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let repo = dir.path().join("repo");
-        let before = Beginning::look(&repo);
+        let before = CreationGuard::look(&repo);
         let repository = Repository::create(&repo).unwrap();
         let at_work = Writer::begin(&repository).unwrap();
         before.take_back();
@@ -137,7 +137,7 @@ mod tests {
         assert!(Repository::open(&repo).is_ok());
         fs::remove_file(repo.join("segments/of somebody")).unwrap();
         // It existed before this run began.
-        Beginning::look(&repo).take_back();
+        CreationGuard::look(&repo).take_back();
         assert!(Repository::open(&repo).is_ok());
         before.take_back();
         assert!(!repo.exists());
