@@ -18,12 +18,10 @@
 //! | `segments` | reading |
 //! | `writer` | writing, and making room |
 //! | `room` | who waits for the disk, and how long |
-//! | `old` | the cache of earlier versions, which is removed |
 
 mod directory;
 pub mod format;
 mod index;
-mod old;
 mod room;
 mod segments;
 #[cfg(test)]

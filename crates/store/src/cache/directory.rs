@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::OFlags;
 
 use super::format::{HEADER_BYTES, MARK, Part, SegmentName};
-use super::old;
 use crate::StoreError;
 
 /// Marks a directory as a cache. Created first.
@@ -393,7 +392,7 @@ fn check_is_ours(root: &Path) -> std::io::Result<()> {
         Ok(true)
     };
     // Another process may be creating the same cache. It creates the mark before anything else.
-    if is_empty()? || is_marked() || old::is_old(root)? {
+    if is_empty()? || is_marked() {
         return Ok(());
     }
     let why = "the directory is not empty and is not a cache: name an empty one";

@@ -89,7 +89,6 @@ impl Writer {
             }
         }
         self.shared.loaded();
-        super::old::clear_aside(self.shared.segments.directory.root());
         while let Ok(task) = tasks.recv() {
             self.take(task);
             while self.batch.records.len() < self.batch_bytes()
