@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
 use store::BlockStore;
-use store::blocking::wait;
 use store::cache::{CacheLimits, CacheStore, DiskCache};
 use trust::{Frame, Handle, Hasher, Kind};
 
@@ -106,9 +105,8 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    let _runtime = runtime.enter();
-    let found = wait(cache.get_many(&absent, 0), Duration::from_secs(60));
-    assert!(found.unwrap().unwrap().is_empty());
+    let found = runtime.block_on(cache.get_many(&absent, 0));
+    assert!(found.unwrap().is_empty());
     let (loaded, rss) = (began.elapsed(), rss_mib() - before);
     let there = (0..count).filter(|number| cache.try_cached(&handle(*number)).is_some());
     println!(

@@ -2,19 +2,12 @@
 //!
 //! Futures of this crate do such work only through [`Blocking::run`]. Where it runs is the caller's
 //! explicit choice, not a guess: a store is made for a runtime ([`Blocking::Pool`], the default) or
-//! for a program without one ([`Blocking::Inline`]). Work that cannot wait (an answer from the page
+//! for a caller without one ([`Blocking::Inline`]: tests of repositories). Work that cannot wait (an answer from the page
 //! cache, `try_cached`) does not come here and never touches the runtime.
 //!
 //! Functions that block say so in their documentation; all functions of [`crate::Repository`] and
 //! [`crate::Writer`] that are not `async` and return no future do, except `try_cached` and
 //! `read_if_cached`.
-
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
 
@@ -59,39 +52,11 @@ impl Blocking {
     }
 }
 
-/// Waits on this thread for a future of a store, at most for `timeout`: `None` when that passes. For
-/// synchronous programs; it needs no runtime, but the future may ([`Blocking::Pool`]).
-pub fn wait<F: Future>(future: F, timeout: Duration) -> Option<F::Output> {
-    let until = Instant::now().checked_add(timeout);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return Some(output);
-        }
-        match until.map(|until| until.saturating_duration_since(Instant::now())) {
-            Some(Duration::ZERO) => return None,
-            Some(left) => std::thread::park_timeout(left),
-            None => std::thread::park(),
-        }
-    }
-}
-
-/// Wakes the thread that waits for a future.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use futures_util::FutureExt;
 
-    const SOON: Duration = Duration::from_secs(20);
+    use super::*;
 
     fn thread() -> Result<std::thread::ThreadId, StoreError> {
         Ok(std::thread::current().id())
@@ -109,9 +74,9 @@ mod tests {
     #[test]
     fn pool_outside_a_runtime_is_an_error_and_does_no_work() {
         let work = || -> Result<(), StoreError> { panic!("it ran") };
-        let error = wait(Blocking::Pool.run("here", work), SOON).unwrap();
+        let error = Blocking::Pool.run("here", work).now_or_never().unwrap();
         assert!(matches!(error, Err(StoreError::Unavailable { .. })));
-        let here = wait(Blocking::Inline.run("here", thread), SOON).unwrap();
+        let here = Blocking::Inline.run("here", thread).now_or_never().unwrap();
         assert_eq!(here.unwrap(), std::thread::current().id());
     }
 
@@ -123,18 +88,5 @@ mod tests {
             error.to_string().starts_with("here does not answer"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn wait_returns_what_another_thread_sends_and_ends_at_its_deadline() {
-        let (send, receive) = tokio::sync::oneshot::channel();
-        let sender = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20));
-            send.send(7).unwrap();
-        });
-        assert_eq!(wait(receive, SOON).unwrap().unwrap(), 7);
-        sender.join().unwrap();
-        let never = std::future::pending::<()>();
-        assert!(wait(never, Duration::from_millis(20)).is_none());
     }
 }

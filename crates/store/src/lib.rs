@@ -13,9 +13,7 @@
 //! | `read_memory` | memory of long reads, used again |
 //! | `view` | one state of the head with its open index runs |
 //! | [`writer`] | appends records and commits versions; removes what a crash left |
-//! | [`sink`] | a writer as a [`BlockSink`] |
 //! | [`collect`] | frees the space of blocks that no kept version reaches |
-//! | [`rebuild`] | rebuilds the index from the segments |
 //! | [`survey`], [`mend`] | what of the blocks and their index is damaged; mending it |
 //! | [`names`], [`mod@format`], [`head`], [`segment`], [`index`], [`notes`], `history_log`, `policies` | the files of a repository |
 //! | [`object`] | names under which peers ask for these files |
@@ -29,7 +27,7 @@
 //! | `conformance` | suites for replicas and sinks (feature `conformance`) |
 //!
 //! Modules depend on one another in this direction only: `error` and `names` below, then `disk`, the
-//! files, `view`, `read`, `repository`, `writer`, `sink`.
+//! files, `view`, `read`, `repository`, `writer`.
 
 pub mod beneath;
 pub mod blocking;
@@ -54,10 +52,8 @@ mod policies;
 pub mod read;
 mod read_memory;
 pub mod read_plan;
-pub mod rebuild;
 pub mod repository;
 pub mod segment;
-pub mod sink;
 pub mod survey;
 mod traits;
 mod view;
@@ -67,6 +63,5 @@ pub use disk::Patience;
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use repository::Repository;
-pub use sink::RepositorySink;
 pub use traits::{BlockSink, BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica};
 pub use writer::Writer;

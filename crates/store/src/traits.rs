@@ -68,11 +68,10 @@ pub trait BlockStore: Send + Sync + 'static {
     }
 }
 
-/// A place where blocks are put: a repository, a block server, a bucket.
+/// A place where blocks are put: a block server, a device's own place in a shared volume.
 ///
 /// Asynchronous and batched, because a sink may be behind a network; callers pipeline by having
-/// several calls under way. A synchronous program makes its sink with
-/// [`Blocking::Inline`](crate::blocking::Blocking) and drives it by [`wait`](crate::blocking::wait).
+/// several calls under way.
 ///
 /// **What is promised when.**
 /// - When `put` returns `Ok`, the sink has *accepted* the records. They may be in memory only, and

@@ -212,18 +212,6 @@ impl Writer {
         self.commit(&statements)
     }
 
-    /// [`Writer::checkpoint`] if anything was appended since the last commit.
-    ///
-    /// # Errors
-    /// As [`Writer::commit`].
-    pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
-        self.usable()?;
-        match self.pending.is_empty() && self.prepared.is_none() {
-            true => Ok(()),
-            false => self.checkpoint().map(drop),
-        }
-    }
-
     /// Length of the records that were appended since the last commit, bytes.
     pub fn pending_bytes(&self) -> u64 {
         self.bytes

@@ -324,17 +324,3 @@ fn block_without_room_in_time_is_refused() {
     cache.put(Handle::from_bytes([9; 32]), &frame);
     assert_eq!(cache.counters().refused.load(Ordering::Relaxed), 1000);
 }
-
-#[test]
-fn directory_of_the_old_cache_is_taken_over() {
-    let dir = tempfile::tempdir().unwrap();
-    for part in ["new", "ab"] {
-        fs::create_dir(dir.path().join(part)).unwrap();
-    }
-    let old = dir.path().join("ab").join("ab".repeat(32));
-    fs::write(&old, b"an old block").unwrap();
-    let records = records(0..3, 5000);
-    let cache = filled(dir.path(), limits(1 << 30), &records);
-    assert_eq!(kept(&cache, &records), 3);
-    wait_until("the old files are removed", || !old.exists());
-}

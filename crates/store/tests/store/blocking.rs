@@ -5,9 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
-use std::time::Duration;
 
-use store::blocking::{Blocking, wait};
+use futures_util::FutureExt;
+use store::blocking::Blocking;
 use store::conformance::record;
 use store::disk::{Disk, DiskFile, Local, Lock};
 use store::{BlockStore, Replica, Repository, StoreError, Writer};
@@ -128,12 +128,11 @@ async fn futures_of_a_repository_never_wait_for_the_disk_on_a_worker() {
 #[test]
 fn inline_repository_waits_on_the_caller_and_the_default_one_refuses() {
     let place = place();
-    let long = Duration::from_secs(20);
-    let error = wait(place.repository.head(), long).unwrap().unwrap_err();
+    let error = place.repository.head().now_or_never().unwrap().unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     assert!(place.threads.lock().unwrap().is_empty(), "it read anyway");
     let inline = place.repository.with_blocking(Blocking::Inline);
-    let head = wait(inline.head(), long).unwrap().unwrap();
+    let head = inline.head().now_or_never().unwrap().unwrap();
     assert_eq!(&head[..], b"statements");
     let here = std::thread::current().id();
     assert!(place.threads.lock().unwrap().iter().all(|t| *t == here));
@@ -150,7 +149,7 @@ fn cached_answer_needs_no_runtime() {
     // Not every file system can tell what its page cache has.
     if repository.try_cached(&record.handle).is_some() {
         let want = [record.handle];
-        let answer = wait(repository.get_many(&want, 0), Duration::from_secs(20));
+        let answer = repository.get_many(&want, 0).now_or_never();
         assert_eq!(answer.unwrap().unwrap(), [record]);
     }
 }

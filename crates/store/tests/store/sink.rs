@@ -1,20 +1,70 @@
-//! The repository (on a disk that loses all unsynced writes) and memory pass the suite for sinks, and the
+//! The writer of a repository (on a disk that loses all unsynced writes) and memory pass the suite for sinks, and the
 //! suite fails sinks that break a rule.
 
+use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use sim::disk::CrashDisk;
-use store::blocking::{Blocking, wait};
-use store::conformance::record;
 use store::conformance::sink::{SinkPlace, suite};
-use store::{
-    BlockSink, BlockStore, BoxFuture, MemoryStore, Replica, Repository, RepositorySink, StoreError,
-    Writer,
-};
-use trust::{Handle, Kind, Record};
+use store::{BlockSink, BlockStore, BoxFuture, MemoryStore, Repository, StoreError, Writer};
+use trust::{Handle, Record};
+
+/// A writer as a sink: a flush is a checkpoint.
+struct WriterSink(Mutex<Writer>);
+
+impl WriterSink {
+    fn of(repository: &Repository) -> WriterSink {
+        WriterSink(Mutex::new(Writer::begin(repository).unwrap()))
+    }
+
+    fn with<'a, T: Send + 'a>(
+        &self,
+        work: impl FnOnce(&mut Writer) -> Result<T, StoreError>,
+    ) -> BoxFuture<'a, Result<T, StoreError>> {
+        let done = work(&mut self.0.lock().unwrap()).map_err(|error| match error {
+            StoreError::Io { source, .. } if source.kind() == ErrorKind::StorageFull => {
+                StoreError::Full {
+                    place: "a full disk".to_owned(),
+                    cause: source.to_string(),
+                }
+            }
+            other => other,
+        });
+        Box::pin(std::future::ready(done))
+    }
+}
+
+impl BlockSink for WriterSink {
+    fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.with(|writer| {
+            records
+                .iter()
+                .try_for_each(|record| writer.append(record).map(drop))
+        })
+    }
+
+    fn touch<'a>(
+        &'a self,
+        handles: &'a [Handle],
+    ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
+        self.with(|writer| {
+            let (mut absent, mut asked) = (Vec::new(), HashSet::new());
+            for handle in handles {
+                if asked.insert(handle) && !writer.contains(handle)? {
+                    absent.push(*handle);
+                }
+            }
+            Ok(absent)
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.with(|writer| writer.checkpoint().map(drop))
+    }
+}
 
 /// A repository on a disk that loses unsynced writes at each restart.
 struct Crashing {
@@ -31,12 +81,12 @@ impl Crashing {
 }
 
 impl SinkPlace for Crashing {
-    type Sink = RepositorySink;
+    type Sink = WriterSink;
     type Store = Repository;
 
-    async fn sink(&self) -> RepositorySink {
+    async fn sink(&self) -> WriterSink {
         let repository = Repository::open_on(self.disk.clone()).unwrap();
-        RepositorySink::new(Writer::begin(&repository).unwrap(), Blocking::Pool)
+        WriterSink::of(&repository)
     }
 
     async fn restart(&mut self) -> Repository {
@@ -68,12 +118,12 @@ struct Directory {
 }
 
 impl SinkPlace for Directory {
-    type Sink = RepositorySink;
+    type Sink = WriterSink;
     type Store = Repository;
 
-    async fn sink(&self) -> RepositorySink {
+    async fn sink(&self) -> WriterSink {
         let repository = Repository::open_or_create(self.dir.path()).unwrap();
-        RepositorySink::new(Writer::begin(&repository).unwrap(), Blocking::Pool)
+        WriterSink::of(&repository)
     }
 
     async fn restart(&mut self) -> Repository {
@@ -232,7 +282,7 @@ async fn suite_notices_sinks_that_break_a_rule() {
 /// A repository whose sink acknowledges a flush that it did not carry out.
 struct Unflushed(Crashing);
 
-struct NoFlush(RepositorySink);
+struct NoFlush(WriterSink);
 
 impl BlockSink for NoFlush {
     fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -266,22 +316,4 @@ async fn suite_notices_a_flush_that_does_nothing() {
     let make = async || Unflushed(Crashing::new());
     let run = AssertUnwindSafe(suite(make)).catch_unwind();
     assert!(run.await.is_err());
-}
-
-#[test]
-fn synchronous_program_puts_blocks_without_a_runtime() {
-    let dir = tempfile::tempdir().unwrap();
-    let repository = Repository::create(dir.path()).unwrap();
-    let records: Vec<Record> = (0..10).map(|i| record(Kind::Data, i, 5000)).collect();
-    let sink = RepositorySink::new(Writer::begin(&repository).unwrap(), Blocking::Inline);
-    let long = Duration::from_secs(20);
-    wait(sink.put(&records), long).unwrap().unwrap();
-    wait(sink.flush(), long).unwrap().unwrap();
-    let committed = wait(sink.with_writer(|w| w.commit(b"statements")), long);
-    assert_eq!(committed.unwrap().unwrap().blocks, 0, "all was flushed");
-    let repository = Repository::open(dir.path()).unwrap();
-    assert_eq!(&repository.statements()[..], b"statements");
-    assert!(repository.contains(&records[9].handle).unwrap());
-    let inline = repository.with_blocking(Blocking::Inline);
-    assert!(wait(inline.head(), long).unwrap().is_ok());
 }
