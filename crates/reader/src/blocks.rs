@@ -1,14 +1,12 @@
 //! Verified blocks: every byte of a volume that is read comes through here.
 //!
-//! A look-up goes to the overlay of blocks that no store has yet, then to memory, to the disk cache and to
-//! the mirrors. Each block is hashed, wherever it comes from. `store::mirrors` decides which mirror is
+//! A look-up goes to memory, then to the disk cache and to the mirrors. Each block is hashed, wherever it comes from. `store::mirrors` decides which mirror is
 //! asked, and when.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | `verified` | the cache of verified blocks, and the checks by which a block enters |
 //! | `decoded` | the decoded blocks of the four kinds of blocks |
-//! | `overlay` | blocks that this machine made and that no store has yet |
 //! | `in_flight` | one fetch for concurrent readers of one block |
 //! | `wrong` | blocks that came wrong, for all who wait |
 //! | `response` | answers of mirrors: verified as they come, evidence of wrong ones kept |
@@ -17,7 +15,6 @@
 mod decoded;
 mod disk;
 mod in_flight;
-mod overlay;
 mod response;
 mod verified;
 mod wrong;
@@ -38,7 +35,6 @@ use crate::read_around::Expect;
 pub use decoded::{Decode, DecodedBlock};
 use disk::{DiskBreaker, LOOK_BLOCKS};
 use in_flight::{FetchGuard, InFlight};
-pub use overlay::{Overlay, OverlayError, Position, Upload};
 use response::Response;
 pub use verified::Counters;
 use verified::{VerifiedCache, describe};
@@ -58,8 +54,6 @@ pub enum Fetch {
 pub struct Blocks {
     cache: Arc<VerifiedCache>,
     mirrors: Arc<Mirrors>,
-    /// Only for a volume that is written on this machine.
-    overlay: Option<Overlay>,
     in_flight: InFlight,
     wrong: Arc<WrongBlocks>,
     disk: DiskBreaker,
@@ -85,39 +79,9 @@ impl Blocks {
         Blocks {
             cache: Arc::new(VerifiedCache::new(hasher, cache_bytes, disk)),
             mirrors,
-            overlay: None,
             in_flight: InFlight::default(),
             wrong: Arc::default(),
             disk: DiskBreaker::default(),
-        }
-    }
-
-    /// The same with an [`Overlay`] of at most `limit_bytes` of memory, for a volume that is written
-    /// on this machine.
-    #[must_use]
-    pub fn with_overlay(mut self, limit_bytes: u64) -> Self {
-        self.overlay = Some(Overlay::new(self.hasher().clone(), limit_bytes));
-        self
-    }
-
-    /// The blocks that no store has yet, if the volume is written on this machine.
-    pub fn overlay(&self) -> Option<&Overlay> {
-        self.overlay.as_ref()
-    }
-
-    /// A store has these blocks now: removes them from the overlay. They stay in the cache like
-    /// blocks that were fetched. The caller says so only when the store has acknowledged them as
-    /// durable.
-    pub fn stored(&self, handles: &[Handle]) {
-        let Some(overlay) = &self.overlay else {
-            return;
-        };
-        for handle in handles {
-            // First into the cache, so that a reader always finds the block in one of the two.
-            if let Some(decoded) = overlay.decoded(handle) {
-                self.cache.keep(*handle, decoded);
-                overlay.remove(handle);
-            }
         }
     }
 
@@ -153,8 +117,7 @@ impl Blocks {
 
     /// Whether a block is in memory.
     pub(crate) fn holds(&self, handle: &Handle) -> bool {
-        let in_overlay = |overlay: &Overlay| overlay.contains(handle);
-        self.overlay.as_ref().is_some_and(in_overlay) || self.cache.holds(handle)
+        self.cache.holds(handle)
     }
 
     /// Drops a block from memory, for a reader who wants it no more. Another reader of it fetches it again.
@@ -232,16 +195,6 @@ impl Blocks {
         Ok(Some(blocks))
     }
 
-    /// A block from the overlay or from memory.
-    fn in_memory<K: Decode>(&self, handle: &Handle<K>) -> Result<Option<K::Decoded>, ReadError> {
-        if let Some(overlay) = &self.overlay
-            && let Some(block) = overlay.get(handle)?
-        {
-            return Ok(Some(block));
-        }
-        Ok(self.cache.get(handle))
-    }
-
     /// A block for which a reader need not wait. One who may wait looks into memory only: the other places are asked
     /// by [`Blocks::fetch`].
     fn at_once<K: Decode>(
@@ -249,7 +202,7 @@ impl Blocks {
         handle: &Handle<K>,
         how: Fetch,
     ) -> Result<Option<K::Decoded>, ReadError> {
-        match (self.in_memory(handle)?, how) {
+        match (self.cache.get(handle), how) {
             (None, Fetch::Cached) => self.without_wait(handle, true),
             (there, _) => Ok(there),
         }
@@ -298,7 +251,7 @@ impl Blocks {
                 if have.contains_key(&handle.any()) || !seen.insert(handle.any()) {
                     continue;
                 }
-                let there = match self.in_memory(handle)? {
+                let there = match self.cache.get(handle) {
                     // A try for each of many blocks would have the kernel read a page of each, and then the rest of
                     // them in pieces. `look_on_disk` reads them together.
                     None => self.without_wait(handle, handles.len() == 1)?,

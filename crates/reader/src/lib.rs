@@ -11,7 +11,7 @@
 //! | `ahead` | whole trees, or chosen parts, fetched before a reader comes to them |
 //! | `prefetch` | readahead of sequential readers; prefetch of directories that are read through |
 //! | `entries`, `extents` | walks of the two kinds of trees: directories, and contents of files |
-//! | `blocks` | verified blocks, fetched once for concurrent readers; the [`Overlay`] of unstored ones |
+//! | `blocks` | verified blocks, fetched once for concurrent readers |
 //! | `spawner` | the runtime on which blocks are fetched ahead |
 //! | `read_around` | how many neighbours of a block to request with it |
 //! | `error` | what can go wrong with a read |
@@ -27,9 +27,7 @@ mod spawner;
 mod tree;
 
 pub use ahead::{Ahead, Here, Reads, Selection};
-pub use blocks::{
-    Blocks, Counters, Decode, DecodedBlock, Fetch, Overlay, OverlayError, Position, Upload, now,
-};
+pub use blocks::{Blocks, Counters, Decode, DecodedBlock, Fetch, now};
 pub use error::ReadError;
 pub use prefetch::Prefetcher;
 pub use read_around::Expect;

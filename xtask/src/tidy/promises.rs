@@ -239,7 +239,7 @@ mod tests {
             "trust/statements::forks::order_of_mirrors_decides_nothing",
             "trust/lib::published::forks::tests::fork_has_one_encoding",
             "volume/volume::freshness::two_records_of_one_version_are_a_fork",
-            "reader/foundation::no_such_module",
+            "volume/volume::no_such_module",
         ] {
             let findings = check(
                 &root,

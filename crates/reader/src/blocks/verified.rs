@@ -136,11 +136,6 @@ impl VerifiedCache {
         self.cache.peek(handle).is_some()
     }
 
-    /// Keeps a block that is verified already.
-    pub(super) fn keep(&self, handle: Handle, verified: DecodedBlock) {
-        self.cache.insert(handle, verified.into());
-    }
-
     /// Drops a block from memory.
     pub(super) fn let_go(&self, handle: &Handle) {
         self.cache.remove(handle);
