@@ -8,11 +8,11 @@
 //! |---|---|
 //! | `shape` | the guards that a change needs, and those that it may have |
 //! | `judge` | permission, guards and implied conditions of one op, over any source of values |
-//! | [`state`] | evaluates every op in the order of the log |
 //! | [`replay`] | keeps outlines, and evaluates only what a question depends on |
 //!
-//! Both evaluate with the same judge, so they differ only in where values come from. Neither waits: what is not here
-//! is named in [`Missing`], and the caller fetches it and asks again.
+//! Evaluation does not wait: what is not here is named in [`Missing`], and the caller fetches it and asks again. The
+//! tests compare it with an evaluation of every op in the order of the log (`tests/effect/state.rs`), which has the same
+//! judge.
 
 use std::sync::Arc;
 
@@ -30,10 +30,13 @@ use trust::volume_id::VolumeId;
 mod judge;
 pub mod replay;
 mod shape;
+#[cfg(feature = "reference")]
+#[path = "../../tests/effect/state.rs"]
 pub mod state;
 
 pub use super::itable::Blocks;
 pub use replay::{About, Replay};
+#[cfg(feature = "reference")]
 pub use state::State;
 
 /// What is fixed for a volume.

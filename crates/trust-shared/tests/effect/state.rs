@@ -1,5 +1,5 @@
-//! Evaluates every op in the order of the log, and keeps the values after them. For devices that read everything,
-//! and as the reference for [`super::replay`]. Relies on `judge` for each op.
+//! Evaluates every op in the order of the log, and keeps the values after them: the reference for [`super::replay`].
+//! A module of `trust_shared::effect` behind the feature `reference`, because it relies on its `judge` for each op.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
