@@ -50,8 +50,8 @@ pub trait Volume<S: DeviceScheme>: Roll<S> {
     /// What became of an operation of this device's entry at a position. Asked directly after [`Roll::extend`], and
     /// again when what was missing has been fetched.
     fn outcome(&self, at: u64, op: usize, call: &Self::Call) -> Outcome<S, Self>;
-    /// What a program is told whose operation, that with this number in the entry at this position, was to have effect
-    /// late. Asked when it has had it, or when another decision came between. `answer`: that of [`Outcome::Late`].
+    /// The final answer for an operation that takes effect late: the one with this number in the entry at this position.
+    /// Called when it has had its effect, or when another decision came between. `answer`: that of [`Outcome::Late`].
     fn settled(&self, _at: u64, _op: usize, answer: Self::Answer) -> Self::Answer {
         answer
     }

@@ -1,4 +1,4 @@
-//! A thread for what a reader can have done while it waits for a device itself.
+//! Reads the map on a second thread while a reader waits for the data device.
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};

@@ -1,6 +1,6 @@
 //! Attaching: from two devices and a key to an engine (PFS 5.3; design `protect.md`, *recover*).
 //!
-//! Nothing that is only visible is believed: both devices are synced first. Then the log is read; blocks whose version
+//! Both devices are synced first: data that can be read may not be durable yet. Then the log is read; blocks whose version
 //! only the data device can tell are read there; the choices are durable in the log before anything is served, so
 //! that a second crash cannot reverse them.
 

@@ -61,7 +61,7 @@ pub enum AdmissionError {
     /// Another device has asked with the invitation before.
     #[error("another device has used this invitation")]
     Used,
-    /// The location of the server is none.
+    /// The invitation has no valid server address.
     #[error("the invitation names no server: {0}")]
     Server(String),
 }

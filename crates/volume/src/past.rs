@@ -1,10 +1,9 @@
 //! Earlier versions by their numbers (docs/decisions/0075).
 //!
 //! A reader of an earlier version has opened the volume, so it has verified the newest one: signatures, freshness, and
-//! that its log only grew. From there it goes back: the earlier record is signed by the publishers of its policy, and
-//! tiles prove that it is a leaf of the newest version's log (`trust::earlier::Placed`), or of a log that the owners have
-//! ended, as far as they let it count: the policy that began the next log names its end. So a record that was signed and
-//! is not part of the history is found out, and nobody can give a version a number that another one had.
+//! that its log only grew. Then it proves that the earlier record is signed by the publishers of its policy, and is a leaf
+//! of the newest log (`trust::earlier::Placed`), or of an ended log before the size that the next policy names. So a record
+//! that was signed and is not part of the history is found out, and nobody can give a version a number that another one had.
 //!
 //! An earlier version is history: it does not expire, and reading it changes no floor.
 

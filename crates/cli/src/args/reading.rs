@@ -138,7 +138,7 @@ impl Past {
 /// The number of an entry of a shared volume, which has no named versions.
 pub fn entry(which: &VersionRef) -> Outcome<u64> {
     match which {
-        // The position after the last possible entry is none.
+        // `u64::MAX` cannot be an entry: the log ends before it.
         VersionRef::Number(number) if *number < u64::MAX => Ok(*number),
         _ => {
             let error =

@@ -118,7 +118,7 @@ impl Place {
         self.start + copy * COPY_BYTES as u64
     }
 
-    /// The newest record, with a key only an authentic one of the key's volume. Nothing if there is none, or if
+    /// The newest record; if a key is given, only one that this key authenticates. Nothing if there is none, or if
     /// the device is too short for one.
     pub(super) fn newest(
         &self,

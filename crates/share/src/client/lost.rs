@@ -1,5 +1,5 @@
-//! Work that a fork has taken: what this device wrote, and the log that stands does not have. It comes back as copies
-//! beside what stands, so that nothing is replaced and nothing runs again in silence (decision 0052).
+//! Restores files that this device wrote and that the chosen log lacks after a fork. They come back as copies beside what
+//! stands, so that nothing is replaced and nothing runs again in silence (decision 0052).
 //!
 //! What was written is in the memory of the epoch before. The entries of this device that the new log does not have are
 //! sorted out: files and symbolic links with a name come back as `NAME (conflict device N DATE)` in the directory where

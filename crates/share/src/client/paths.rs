@@ -1,6 +1,5 @@
-//! Paths of files that a fork has taken, for people. A file names its directory, and a directory names none: where it is say
-//! the entries that made it or wrote into it, and otherwise the directories of the log that stands, which are looked
-//! through from the root as far as it is needed.
+//! Finds the paths of files that a fork has taken, for people. Uses the entries that made a directory or wrote into it;
+//! otherwise searches the directories of the log that stands from the root.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;

@@ -327,7 +327,7 @@ impl Things {
         }
     }
 
-    /// Of many bodies that nobody has read, the oldest goes. Who misses one finds it where the entry is.
+    /// Keeps a body that nobody has read. Drops the oldest one if there are too many: it can be fetched again.
     fn keep_unread(&mut self, position: u64, body: Bytes) {
         if self
             .unread

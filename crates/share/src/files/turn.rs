@@ -1,8 +1,8 @@
 //! Whose turn it is to change a file that many devices want to change (decision 0061).
 //!
 //! A call that finds its file locked sends a Claim and waits: the log is the queue. A device that has the lock for one
-//! change passes it, in the entry of that change, to the device that has waited longest. If the call is gone for which a
-//! device has a lock, the device passes the lock at once ([`Files::leftover`]).
+//! change passes it, in the entry of that change, to the device that has waited longest. If the call that took the lock was
+//! cancelled, the device passes the lock on at once ([`Files::leftover`]).
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! When the log had which size, as far as this device has met notes of the orderer. The file `times` of a home.
+//! Maps log sizes to times, from the orderer's notes that this device has received. The file `times` of a home.
 //!
 //! ```text
 //! row = size of the log u64 | the orderer's clock, unix ms u64         sizes ascend

@@ -1,6 +1,6 @@
-//! What a device's floor comes to, in a file beside it: a restart reads this, and the leaves after it, instead of all
-//! leaves (decision 0062). Everything in it follows from the leaves, so a damaged or missing file costs time and nothing
-//! else.
+//! A snapshot of the state after the floor's last leaf, so that a restart need not replay the log: it reads this file, and
+//! the leaves after it (decision 0062). Everything in it follows from the leaves, so a damaged or missing file costs time
+//! and nothing else.
 //!
 //! ```text
 //! head     = "bullasf\n" | format u32 = 0 | volume [32] | epoch varint | first varint | size varint | root [32]

@@ -1,4 +1,4 @@
-//! Whether statements contradict a floor. For judgements that do not move it, as that of a proof of a path.
+//! Checks statements against a floor without changing it. Used for proofs of paths.
 
 use crate::error::{Reject, UNSETTLED};
 use crate::published::floor::{Adopted, Floor};

@@ -10,8 +10,8 @@ use crate::published::root::RootRecord;
 use crate::statement::chain::Chain;
 
 impl Offer {
-    /// The head of which this offer came, with the policies by which it was judged, and without what no policy
-    /// requires.
+    /// The head without signatures, timestamps and checkpoints that its policies do not require, and with the policies by
+    /// which it was judged. `head`: the one that this offer was read from.
     ///
     /// # Errors
     /// [`Reject::Malformed`] for another head.

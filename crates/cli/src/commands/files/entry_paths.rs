@@ -1,4 +1,4 @@
-//! From files that an entry of the log names by their numbers to paths.
+//! Finds the paths of files that a log entry names by number.
 //!
 //! Inodes do not name their directories. So paths are found from the other end: the names of today, by a walk through
 //! directories as far as it is needed, and the entries, which are read from the newest to the oldest. An entry by which

@@ -60,7 +60,7 @@ pub(super) fn requested(header: Option<&str>, len_bytes: u64) -> Requested {
     }
 }
 
-/// One range. `None` if it is none; `Some(None)` if it begins behind the end.
+/// Parses one range. `None`: malformed. `Some(None)`: it starts past the end.
 fn range(text: &str, len_bytes: u64) -> Option<Option<Part>> {
     let (first, last) = match text.split_once('-')? {
         ("", suffix) => match number(suffix)? {

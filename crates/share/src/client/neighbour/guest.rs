@@ -336,7 +336,7 @@ impl Guest<'_> {
         }
     }
 
-    /// The connection is over: what can be asked again is, of whoever has the engine next.
+    /// The connection is over: sends reads again to the next process that runs the engine.
     fn ended(mut self) {
         self.plug.shown.line.send_replace(None);
         self.plug.shown.view.send_modify(|view| {

@@ -1,4 +1,4 @@
-//! A client's ends of what an engine serves.
+//! The channels between a client and the engine that serves it.
 
 use tokio::sync::mpsc;
 use trust::Hasher;

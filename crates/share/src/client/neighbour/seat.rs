@@ -1,7 +1,7 @@
-//! Who runs the engine: this process, or another one that this process reaches. And again, when that one ends.
+//! Elects the process that runs the engine, again whenever the one before ends.
 //!
-//! The home's lock decides. Who has it opens the home and listens; the others connect. A process that can do neither at
-//! the moment tries again: between the two, the next one opens the home.
+//! The process that holds the home's lock opens the home, runs the engine and listens. The others connect to it, and try
+//! again while neither works: the next one opens the home.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

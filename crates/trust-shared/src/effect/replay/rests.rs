@@ -77,8 +77,8 @@ impl About {
 /// Another device has the lock.
 const IN_VAIN: Option<Outcome> = Some(Outcome::None(NoEffect::Locked));
 
-/// Whether an op only says that its author waits for a lock. In vain it changes nothing, with or without its author:
-/// the lock that it met is that of the last op before it that set the lock, and the value rests on that one.
+/// Whether an op is only a claim: its author waits for a lock. A claim that fails changes no value, so nobody needs to wait
+/// for its author. The value rests on the last op before it that set the lock.
 fn only_waits(op: &Op) -> bool {
     op.guards.is_empty() && matches!(op.changes.as_slice(), [Change::Claim { .. }])
 }
