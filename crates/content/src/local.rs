@@ -103,7 +103,7 @@ impl Entry {
     }
 
     /// Its length, bytes.
-    pub fn len(&self) -> io::Result<u64> {
+    pub fn size(&self) -> io::Result<u64> {
         Ok(self.stat()?.stx_size)
     }
 

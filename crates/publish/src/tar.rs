@@ -57,7 +57,7 @@ impl Unpacking<'_> {
     fn check(&self, start: &[u8]) -> Result<(), PublishError> {
         self.publishing
             .check(start)
-            .map_err(|why| unreadable(b"", why.into()))
+            .map_err(|why| unreadable(b"", why))
     }
 }
 

@@ -9,7 +9,7 @@ use trust::error::Class;
 use trust::root::Totals;
 
 /// What the caller asks for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ExtractOptions {
     /// Set owners, set-user-id bits, capabilities and devices as published. Needs root. The publisher can
     /// then take over this machine.
@@ -18,16 +18,6 @@ pub struct ExtractOptions {
     pub skip_special: bool,
     /// What stays free in the target's file system.
     pub keep_free: Room,
-}
-
-impl Default for ExtractOptions {
-    fn default() -> Self {
-        ExtractOptions {
-            owner: false,
-            skip_special: false,
-            keep_free: Room::default(),
-        }
-    }
 }
 
 /// Attributes that the file system refused.

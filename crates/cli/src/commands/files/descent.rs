@@ -252,7 +252,7 @@ impl Descent {
 }
 
 fn to_put(entry: Entry, to: Address, old: Old) -> Outcome<ToPut> {
-    let len = entry.len().map_err(|e| unreadable(entry.path(), &e))?;
+    let len = entry.size().map_err(|e| unreadable(entry.path(), &e))?;
     // It is read, packed, gathered with others, and sent.
     let bytes = 4 * len.min(WINDOW_BYTES);
     Ok(ToPut {
