@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::suite::{self, FileRef, Sum};
+use crate::suite::{self, Sum, Tests};
 use crate::{fuzz, mutate, tidy};
 
 /// The budget of CI from a fresh clone on two processors. Tests that take longer belong into the long run.
@@ -31,9 +31,9 @@ pub fn check(root: &Path, args: &[String]) -> Result<()> {
     let mut gate = Gate::begin(None, args)?;
     static_checks(&mut gate, root)?;
     lint(&mut gate, root, &["--workspace"])?;
-    let built = gate.step("building unit tests", || suite::build(root, FileRef::Unit))?;
+    let built = gate.step("building unit tests", || suite::build(root, Tests::Unit))?;
     let ran = gate.step("running unit tests", || {
-        suite::run_built(root, FileRef::Unit, &built)
+        suite::run_built(root, Tests::Unit, &built)
     });
     let (sum, outcome) = ran?;
     gate.end(sum, outcome.err().into_iter().collect())
@@ -54,11 +54,11 @@ pub fn ci(root: &Path, args: &[String]) -> Result<()> {
     let mut errors = Vec::new();
     let mut sum = Sum::default();
     let built = gate.step("lints and building tests", || {
-        suite::build(root, FileRef::All)
+        suite::build(root, Tests::All)
     });
     let ran = built.and_then(|built| {
         mutate::rows::Table::read(root)?.check_tests(&built)?;
-        let run = || suite::run_built(root, FileRef::All, &built);
+        let run = || suite::run_built(root, Tests::All, &built);
         let (counted, outcome) = gate.step("running tests", run)?;
         sum = counted;
         outcome

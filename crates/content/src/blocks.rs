@@ -1,5 +1,5 @@
-//! Names and packs blocks. Every block of content comes through here between its cut and its name, so this is the one
-//! place where it can be sealed.
+//! Names and packs blocks. Every data block that a publisher or `put` makes comes through here between its cut and its
+//! name, so this is the place where it can be sealed. Nodes of trees get their names in the builders of `trust`.
 
 use trust::frame::Packer;
 use trust::{BlockKind, Frame, Handle, Hasher, Kind, Record, Reject};

@@ -4,7 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`chunk`] | cuts content into pieces and holes |
-//! | [`blocks`] | names and packs the pieces; sealing will sit here, between the cut and the name |
+//! | [`blocks`] | names and packs blocks; data will be sealed here, between the cut and the name |
 //! | [`source`] | content that comes piece by piece: a stream, or a file of which holes are not read |
 //! | [`upload`] | content of one file on its way into a sink, in bounded memory |
 //! | [`gathering`] | blocks of many files on their way into one sink, in batches |

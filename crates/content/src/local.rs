@@ -162,8 +162,8 @@ impl Directory {
         Directory::opened(fd, path.to_owned())
     }
 
-    /// Opens a directory below this one, by its names from here. Only one directory is open for each that is used,
-    /// whatever the depth.
+    /// Opens a directory below this one, by its names from here, one by one: together they may be longer than a path can
+    /// be. Only one directory is open for each that is used, whatever the depth.
     pub fn below(&self, names: &[OsString]) -> io::Result<Directory> {
         let Some((last, way)) = names.split_last() else {
             return Directory::opened(self.fd.try_clone()?, self.path.clone());

@@ -13,7 +13,7 @@
 //! | `gather`, `walk`, [`exclude`] | the tree in its one order |
 //! | `reading` | a file as it was at one moment |
 //! | `blocks_out` | from plaintext to blocks |
-//! | [`access`], `limits` | what of an access control list is left; what no reader takes |
+//! | `limits` | what no reader takes |
 //! | `tar` | the same from an archive |
 //! | `assemble` | directories from the bottom up |
 //! | `statcache` | files that need not be read again |

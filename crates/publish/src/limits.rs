@@ -1,5 +1,6 @@
 //! What no reader takes is refused before anything is signed: `docs/formats/limits.md` has the table. The format
-//! itself bounds names, targets, sizes and attributes (`trust::inode`); what readers bound beyond that is here.
+//! itself bounds names, targets, sizes and attributes (`trust::inode`); what readers bound beyond that is here, and for names
+//! of attributes in `content::attributes`.
 
 use trust::inode::{Entry, Inode};
 use trust::reach::MAX_COMPONENTS;

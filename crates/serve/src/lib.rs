@@ -1,8 +1,8 @@
 //! The daemons: one module for connections, and one for each service on them.
 //!
-//! [`net`] accepts connections, holds them to limits and deadlines and frames messages; of the services it knows only
-//! what proves a connection's session to [`shared`]. [`mirror`] looks up and sends (SFSRO 4.2's `sfsrosd`), [`shared`] serves the volumes that many devices write.
-//! Relies on `wire` for the framing and the messages, and on `share` for what a shared volume's server does.
+//! [`net`] accepts connections, holds them to limits and deadlines and frames messages; it knows no service.
+//! [`mirror`] looks up and sends (SFSRO 4.2's `sfsrosd`), [`shared`] serves the volumes that many devices write.
+//! Relies on `wire` for the framing and the messages, and on `share_server` for what a shared volume's server does.
 //!
 //! | module | what it holds |
 //! |---|---|

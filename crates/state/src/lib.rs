@@ -16,7 +16,7 @@
 //!
 //! Each call takes a deadline. Asynchronous calls run on tokio's pool of blocking threads, so no lock is held
 //! and no fsync is done on a thread of the runtime; synchronous calls need no runtime (docs/decisions/0029).
-//! Relies on `trust` for the encoding of floors and keys. Does not know networks or stores.
+//! Relies on `trust` for the encoding of floors. Does not know networks or stores.
 
 mod blocking;
 pub mod clock;

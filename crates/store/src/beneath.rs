@@ -12,7 +12,8 @@ use rustix::io::Errno;
 /// Opens `name`, or `root` itself for an empty name.
 ///
 /// # Errors
-/// The system's; [`Errno::LOOP`] when a part of the name is a symbolic link.
+/// The system's; [`Errno::LOOP`] when a part of the name is a symbolic link, or [`Errno::NOTDIR`] where the kernel opens
+/// part by part.
 pub fn open(
     root: BorrowedFd<'_>,
     name: &[u8],

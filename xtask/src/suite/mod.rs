@@ -37,7 +37,7 @@ const WITH_LINTS: [(&str, &str); 2] = [("RUSTC_WORKSPACE_WRAPPER", cargo::LINTER
 
 /// Which tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileRef {
+pub enum Tests {
     /// What `make test` runs: unit and integration tests that are not slow, and few cases of each property.
     Quick,
     /// What CI runs: all tests with all cases.
@@ -49,10 +49,10 @@ pub enum FileRef {
 /// `cargo xtask test [--all | --unit]`.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let which = match args {
-        [] if crate::is_long() => FileRef::All,
-        [] => FileRef::Quick,
-        [flag] if flag == "--all" => FileRef::All,
-        [flag] if flag == "--unit" => FileRef::Unit,
+        [] if crate::is_long() => Tests::All,
+        [] => Tests::Quick,
+        [flag] if flag == "--all" => Tests::All,
+        [flag] if flag == "--unit" => Tests::Unit,
         _ => anyhow::bail!("the only arguments are --all and --unit"),
     };
     let began = Instant::now();
@@ -68,9 +68,9 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     outcome
 }
 
-/// Builds the tests. With [`FileRef::All`], lints are checked in the same pass, also in the programs that no
+/// Builds the tests. With [`Tests::All`], lints are checked in the same pass, also in the programs that no
 /// test runs.
-pub fn build(root: &Path, which: FileRef) -> Result<Vec<Executable>> {
+pub fn build(root: &Path, which: Tests) -> Result<Vec<Executable>> {
     // Fuzz targets are no tests and would be linked without instrumentation; they have a step of their own.
     let cargo = |verb: &str| {
         let mut cargo = Command::new("cargo");
@@ -82,11 +82,11 @@ pub fn build(root: &Path, which: FileRef) -> Result<Vec<Executable>> {
     let mut tests = cargo("test");
     tests.arg("--no-run");
     match which {
-        FileRef::Unit => {
+        Tests::Unit => {
             tests.args(["--lib", "--bins"]);
         }
-        FileRef::Quick => {}
-        FileRef::All => {
+        Tests::Quick => {}
+        Tests::All => {
             tests.envs(WITH_LINTS);
             let status = cargo("build").arg("--bins").envs(WITH_LINTS).status()?;
             ensure!(status.success(), "building the programs failed");
@@ -99,7 +99,7 @@ pub fn build(root: &Path, which: FileRef) -> Result<Vec<Executable>> {
 }
 
 /// Runs what [`build`] built. Returns the sum also when tests failed.
-pub fn run_built(root: &Path, which: FileRef, built: &[Executable]) -> Result<(Sum, Result<()>)> {
+pub fn run_built(root: &Path, which: Tests, built: &[Executable]) -> Result<(Sum, Result<()>)> {
     let logs = root.join("target/test-logs");
     std::fs::create_dir_all(&logs)?;
     let limit = match crate::is_long() {
@@ -109,7 +109,7 @@ pub fn run_built(root: &Path, which: FileRef, built: &[Executable]) -> Result<(S
     let text = std::fs::read_to_string(root.join("xtask/tests.toml"))?;
     let table = plan::Table::parse(&text).context("reading xtask/tests.toml")?;
     let mut jobs = table.jobs(built, &logs, limit, which)?;
-    if which == FileRef::Quick && std::env::var_os(CASES_VARIABLE).is_none() {
+    if which == Tests::Quick && std::env::var_os(CASES_VARIABLE).is_none() {
         for job in &mut jobs {
             job.env = Some((CASES_VARIABLE, QUICK_CASES));
         }
@@ -117,7 +117,7 @@ pub fn run_built(root: &Path, which: FileRef, built: &[Executable]) -> Result<(S
     let outcomes = schedule::run(jobs, LANES, |outcome| eprint!("{}", outcome.report()));
     let sum = outcomes.iter().map(|outcome| outcome.sum).sum();
     skipped(&outcomes);
-    if which == FileRef::Quick {
+    if which == Tests::Quick {
         let slow = table.slow().join(", ");
         eprintln!("\n== Slow tests that did not run (BULLA_ALL=1 runs them): {slow}\n");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use super::FileRef;
+use super::Tests;
 use super::job::{Job, Place};
 use crate::cargo::Executable;
 
@@ -53,22 +53,22 @@ impl Table {
         Ok(table)
     }
 
-    /// The names of the rows that only [`FileRef::All`] runs.
+    /// The names of the rows that only [`Tests::All`] runs.
     pub fn slow(&self) -> Vec<String> {
         let slow = self.run.iter().filter(|row| row.slow);
         slow.map(Row::name).collect()
     }
 
-    /// The jobs for some binaries. Except for [`FileRef::Unit`], each row must fit one of them.
+    /// The jobs for some binaries. Except for [`Tests::Unit`], each row must fit one of them.
     pub fn jobs(
         &self,
         built: &[Executable],
         logs: &Path,
         limit: Duration,
-        which: FileRef,
+        which: Tests,
     ) -> Result<Vec<Job>> {
-        let wanted = |row: &Row| !row.slow || which != FileRef::Quick;
-        for row in self.run.iter().filter(|_| which != FileRef::Unit) {
+        let wanted = |row: &Row| !row.slow || which != Tests::Quick;
+        for row in self.run.iter().filter(|_| which != Tests::Unit) {
             let fits = built.iter().any(|it| name(it) == row.binary);
             ensure!(fits, "xtask/tests.toml: there is no {}", row.binary);
         }
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    fn jobs(table: &str, built: &[Executable], which: FileRef) -> Result<Vec<Job>> {
+    fn jobs(table: &str, built: &[Executable], which: Tests) -> Result<Vec<Job>> {
         let limit = Duration::from_secs(1);
         Table::parse(table)?.jobs(built, Path::new("/logs"), limit, which)
     }
@@ -177,7 +177,7 @@ mod tests {
             executable("serve", "http", "test"),
         ];
         let table = "run = [{ binary = 'serve/http', alone = true, seconds = 7 }]";
-        let jobs = jobs(table, &built, FileRef::All).unwrap();
+        let jobs = jobs(table, &built, Tests::All).unwrap();
         let found: Vec<_> = jobs
             .iter()
             .map(|job| (job.name.as_str(), job.place))
@@ -196,8 +196,8 @@ mod tests {
             let jobs = jobs(table, &built, which).unwrap();
             jobs.into_iter().map(|job| job.name).collect()
         };
-        assert_eq!(names(FileRef::All), ["a/b", "c/d"]);
-        assert_eq!(names(FileRef::Quick), ["c/d"]);
+        assert_eq!(names(Tests::All), ["a/b", "c/d"]);
+        assert_eq!(names(Tests::Quick), ["c/d"]);
         assert_eq!(Table::parse(table).unwrap().slow(), ["a/b"]);
     }
 
@@ -210,7 +210,7 @@ mod tests {
             ..executable("xtask", "xtask", "bin")
         };
         let table = "run = [{ binary = 'xtask/bin', tests = 'tree::', slow = true, seconds = 1 }]";
-        let jobs = jobs(table, std::slice::from_ref(&own), FileRef::Quick).unwrap();
+        let jobs = jobs(table, std::slice::from_ref(&own), Tests::Quick).unwrap();
         let [rest] = &jobs[..] else {
             panic!("{jobs:?}");
         };
@@ -221,8 +221,8 @@ mod tests {
     fn a_row_that_fits_no_binary_fires() {
         let built = [executable("trust", "trust", "lib")];
         let table = "run = [{ binary = 'serve/gone', seconds = 7 }]";
-        assert!(jobs(table, &built, FileRef::Quick).is_err());
-        assert!(jobs(table, &built, FileRef::Unit).is_ok());
+        assert!(jobs(table, &built, Tests::Quick).is_err());
+        assert!(jobs(table, &built, Tests::Unit).is_ok());
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
             ..executable("xtask", "xtask", "bin")
         };
         let table = "run = [{ binary = 'xtask/bin', tests = 'suite::plan::', seconds = 1 }]";
-        let jobs = jobs(table, std::slice::from_ref(&own), FileRef::All).unwrap();
+        let jobs = jobs(table, std::slice::from_ref(&own), Tests::All).unwrap();
         let listed = |args: &[String]| {
             let out = Command::new(&own.path).args(args).arg("--list").output();
             String::from_utf8(out.unwrap().stdout)

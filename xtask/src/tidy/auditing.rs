@@ -7,6 +7,8 @@ use super::Finding;
 /// The page.
 pub const FILE: &str = "SECURITY.md";
 const TITLE: &str = "## What an auditor reads";
+/// Of these every file must be listed.
+const WHOLE: [&str; 2] = ["crates/trust/src/", "crates/trust-shared/src/"];
 /// A number may be this much off, per cent, before it must be written again.
 const TOLERANCE: usize = 5;
 /// Parts of a row between its bars, those outside included: what is read, its lines, and what it decides.
@@ -22,10 +24,28 @@ pub fn check(page: &str, files: &[(&str, &str)]) -> Vec<Finding> {
         rows += 1;
         findings.extend(check_row(line, files));
     }
+    findings.extend(unlisted(section, files));
     if rows == 0 {
         findings.push(Finding::new(FILE, format!("{TITLE}: there are no rows")));
     }
     findings
+}
+
+/// Files of the crates that decide what is believed that no row lists, unless the page says that they decide nothing.
+fn unlisted(section: &str, files: &[(&str, &str)]) -> Vec<Finding> {
+    let listed: Vec<&str> = section.split('`').skip(1).step_by(2).collect();
+    let is_listed = |name: &str| {
+        let is_in =
+            |place: &&str| name == *place || place.ends_with('/') && name.starts_with(*place);
+        listed.iter().any(is_in)
+    };
+    let names = files.iter().map(|(name, _)| *name);
+    let names = names.filter(|name| name.ends_with(".rs"));
+    names
+        .filter(|name| WHOLE.iter().any(|place| name.starts_with(place)))
+        .filter(|name| !name.ends_with("/src/lib.rs") && !is_listed(name))
+        .map(|name| Finding::new(FILE, format!("no row lists {name}")))
+        .collect()
 }
 
 /// `| `path`, `path` | lines | what |`.
@@ -107,6 +127,18 @@ mod tests {
         assert_eq!(rules(both), [""; 0]);
         assert_eq!(rules("| `crates/a/src/` | 4 | a |").len(), 1);
         assert_eq!(rules("| `crates/a/src/` | many | a |").len(), 1);
+    }
+
+    #[test]
+    fn file_that_decides_and_that_no_row_lists_fires() {
+        let files = [("crates/trust/src/new.rs", "fn f() {}\n"), FILES[1]];
+        let page = |row: &str| format!("{TITLE}\n\n| `crates/a/src/two.rs` | 1 | a |\n{row}");
+        let rules = |row: &str| {
+            let findings = check(&page(row), &files);
+            findings.into_iter().map(|it| it.rule).collect::<Vec<_>>()
+        };
+        assert_eq!(rules(""), ["no row lists crates/trust/src/new.rs"]);
+        assert_eq!(rules("| `crates/trust/src/` | 1 | b |\n"), [""; 0]);
     }
 
     #[test]

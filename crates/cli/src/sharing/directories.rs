@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use ::share::client::{DirectoryBlocks, DirectoryError};
 use ::share::disk::Remembered;
-use ::share::home::{Home, HomeError};
-use share_server::host::{DeviceLog, DeviceMemory, Outside, RepairSource};
+use ::share::home::Home;
+use share_server::host::{DeviceLog, DeviceMemory, Outside};
 use store::StoreError;
 use trust::statement::Signed;
 use trust::volume_id::VolumeId;
@@ -66,14 +66,8 @@ impl DeviceLog for Log {
     }
 }
 
-/// Where a repair of a server's directory takes what is lacking: the directory of a device, or a copy of the server's.
-///
-/// # Errors
-/// When the directory is that of a device and cannot be read.
-pub fn repair_source(path: &Path) -> Result<RepairSource, HomeError> {
-    let path = path.to_owned();
-    Ok(match Home::at(&path)? {
-        Some(home) => RepairSource::Device(path, Box::new(Memory(home))),
-        None => RepairSource::Server(path),
-    })
+/// Opens what a device remembers, if the directory is that of a device, for [`share_server::host::RepairSource`].
+pub fn open_device(path: &Path) -> Result<Option<Box<dyn DeviceMemory>>, String> {
+    let home = Home::at(path).map_err(|why| why.to_string())?;
+    Ok(home.map(|home| Box::new(Memory(home)) as Box<dyn DeviceMemory>))
 }

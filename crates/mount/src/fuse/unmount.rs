@@ -56,7 +56,11 @@ pub(crate) fn detach_all(device: &str, connection: BorrowedFd) -> Result<(), Str
         let lines = table::with_device(device).map_err(|error| error.to_string())?;
         // The kernel gives the number of a file system that has ended to the next one, which may be anybody's. It
         // ends the connection before: if that stands after the table was read, the lines are of this file system.
-        if lines.is_empty() || !is_connected(connection) {
+        // If not, they may also be of this one that was aborted: those are dead, and nobody needs them.
+        let is_connected = is_connected(connection)?;
+        let is_ours = |line: &table::Line| is_connected || line.life(PATIENCE) == table::Life::Dead;
+        let lines: Vec<table::Line> = lines.into_iter().filter(is_ours).collect();
+        if lines.is_empty() {
             break;
         }
         refused.clear();
@@ -71,13 +75,11 @@ pub(crate) fn detach_all(device: &str, connection: BorrowedFd) -> Result<(), Str
 }
 
 /// Whether the kernel still has the file system of this descriptor of `/dev/fuse`.
-fn is_connected(connection: BorrowedFd) -> bool {
+fn is_connected(connection: BorrowedFd) -> Result<bool, String> {
     let mut polled = [PollFd::from_borrowed_fd(connection, PollFlags::empty())];
     let now = Timespec::default();
-    match poll(&mut polled, Some(&now)) {
-        Ok(_) => !polled[0].revents().contains(PollFlags::ERR),
-        Err(_) => false,
-    }
+    rustix::io::retry_on_intr(|| poll(&mut polled, Some(&now))).map_err(|e| e.to_string())?;
+    Ok(!polled[0].revents().contains(PollFlags::ERR))
 }
 
 /// Removes dead mounts of volumes of this user from `directory`. Whether there was one.

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use mount::{MountError, MountOptions};
+use rustix::mount::MountFlags;
 use sim::guarded::GuardedDir;
 
 use crate::fixture::{World, errno, is_mounted, quick, wait_until};
@@ -89,6 +90,27 @@ async fn mount_that_has_ended_unmounts_no_other_with_its_number() {
         }
     }
     panic!("no file system has the number of one that has ended");
+}
+
+/// An aborted connection has ended for the kernel, and its mounts are still there.
+#[tokio::test(flavor = "multi_thread")]
+async fn mount_whose_connection_was_aborted_is_removed_with_its_bind_mounts() {
+    let m = world().mount().await;
+    let minor = rustix::fs::minor(number_of(&m.path("")));
+    let connections = GuardedDir::new().unwrap();
+    let place = connections.path();
+    if rustix::mount::mount("none", place, "fusectl", MountFlags::empty(), None).is_err() {
+        eprintln!("SKIPPED an aborted connection: only root may abort it");
+        return;
+    }
+    let abort = place.join(format!("{minor}/abort"));
+    let elsewhere = GuardedDir::new().unwrap();
+    rustix::mount::mount_bind(m.path(""), elsewhere.path()).unwrap();
+    assert!(is_mounted(elsewhere.path()));
+    fs::write(abort, "1").unwrap();
+    let directory = m.mounted().directory().to_owned();
+    drop(m);
+    assert!(!is_mounted(&directory) && !is_mounted(elsewhere.path()));
 }
 
 fn number_of(directory: &Path) -> u64 {

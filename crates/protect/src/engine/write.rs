@@ -129,6 +129,13 @@ impl Engine {
         let inner = whole.start * BLOCK_BYTES as u64;
         let outer = (whole.end * BLOCK_BYTES as u64).min(self.shape.bytes);
         let (head, tail) = ((inner - offset) as usize, (offset + bytes - outer) as usize);
+        {
+            // Before the edges are read: a trim that waits asks again and again.
+            let core = self.core();
+            if !core.has_room_for_trim() || head + tail > 0 && !core.has_room(head + tail) {
+                return Ok(Admission::Wait);
+            }
+        }
         let zeros = [0; BLOCK_BYTES];
         let edges = [(offset, &zeros[..head]), (outer, &zeros[..tail])];
         self.accept(&edges, whole)

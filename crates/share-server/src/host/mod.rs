@@ -99,7 +99,7 @@ pub use examine::{Examined, Fault, Watch};
 pub use options::HostOptions;
 pub use outside::Outside;
 pub use record::StoredLeaf;
-pub use repair::{DeviceLog, DeviceMemory, RepairSource, Repaired};
+pub use repair::{DeviceLog, DeviceMemory, OpenDevice, RepairSource, Repaired};
 pub use session::{Session, Wake};
 
 /// See the head of this file. Dropping it ends its threads; sessions that are left get [`HostError::Stopped`].
@@ -205,7 +205,7 @@ impl Host {
     /// changed. [`HostError::Policy`], [`HostError::Disk`], [`HostError::Blocks`].
     pub fn repair(
         dir: &Path,
-        from: Option<RepairSource>,
+        from: Option<RepairSource<'_>>,
         reads_blocks: bool,
         watch: &mut Watch<'_>,
     ) -> Result<Repaired, HostError> {

@@ -23,7 +23,7 @@
 //! what is left of a home that was forgotten (`forgetting`).
 //!
 //! A home is state, not a cache: who loses it loses the device. Its files are protected against other users by their
-//! modes, and by nothing against this user. Relies on `state` for durable files and keys, and on `trust` for policies.
+//! modes, and by nothing against this user. Relies on `state` for durable files, on `keys` for the key, and on `trust` for policies.
 
 mod about;
 mod beacons;

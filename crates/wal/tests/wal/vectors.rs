@@ -2,7 +2,7 @@
 //! compared byte by byte with the file. After a change of format:
 //!
 //! ```text
-//! cargo test -p bulla-log --test log write_vector_file -- --ignored
+//! cargo test -p bulla-wal --test wal write_vector_file -- --ignored
 //! ```
 
 use std::fmt::Write;

@@ -16,7 +16,7 @@ use trust::encode::Decoder;
 use trust::key::{PublicKey, SIGNATURE_BYTES, SecretKey};
 use trust::volume_id::VolumeId;
 
-/// Label of the exporter.
+/// Label of the exporter, the same for every service. (It has the name of the first one.)
 pub const EXPORTER_LABEL: &[u8] = b"EXPERIMENTAL-bulla-shared-session";
 /// Bytes of a [`Claim`].
 pub const CLAIM_BYTES: usize = 32 + SIGNATURE_BYTES;

@@ -150,10 +150,9 @@ fn check_room(file: &impl AsFd, path: &Path, more: u64) -> Outcome<()> {
         return Ok(());
     }
     let shown = text::printable(path.as_os_str().as_bytes());
-    let error = format!(
-        "{shown}: the target's file system is nearly full; the tree is larger than what it can hold"
-    );
-    Err(Failure::new(Kind::DiskFull, error))
+    let error = format!("{shown}: the target's file system is nearly full; 64 MiB of it stay free");
+    let hint = "free some space on that disk, remove the directory, and run the same command again";
+    Err(Failure::new(Kind::DiskFull, error).with_hint(hint))
 }
 
 /// Makes DIR, or takes an empty one.

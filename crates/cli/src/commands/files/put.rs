@@ -6,7 +6,7 @@
 //! the name of one a symbolic link meanwhile does not lead the command elsewhere.
 //!
 //! Many files go at a time, so that they share entries of the log, requests and round trips ([`super::descent`],
-//! [`crate::sharing::gathering`]). A file of a directory is first compared with the one that is there: what is the same
+//! [`content::gathering`]). A file of a directory is first compared with the one that is there: what is the same
 //! stays, and nothing is stored.
 
 use std::cell::RefCell;

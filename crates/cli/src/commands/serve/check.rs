@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use share_server::host::{Examined, Host, Repaired};
+use share_server::host::{Examined, Host, RepairSource, Repaired};
 
 use crate::args::Verify;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::sharing::directories::repair_source;
+use crate::sharing::directories::open_device;
 use crate::units;
 
 /// Whether the source is such a directory, also one whose format file is damaged.
@@ -36,7 +36,10 @@ pub fn run(args: &Verify, output: &mut Output) -> Outcome<Done> {
     };
     let reads_blocks = !args.skip_blocks;
     if args.repair {
-        let from = args.from.as_deref().map(repair_source).transpose()?;
+        let from = args
+            .from
+            .as_deref()
+            .map(|path| RepairSource { path, open_device });
         let repaired = Host::repair(dir, from, reads_blocks, &mut watch);
         bar.end();
         return tell_repaired(source, &repaired?, output);

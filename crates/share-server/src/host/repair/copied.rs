@@ -29,18 +29,24 @@ enum Place {
 
 impl Copied {
     /// Opens it.
-    pub fn open(from: RepairSource) -> Result<Copied, HostError> {
-        let path = match from {
-            RepairSource::Server(path) => path,
-            RepairSource::Device(path, memory) => {
-                let place = Place::Device(memory);
-                return Ok(Copied { path, place });
-            }
-        };
-        if !is_shared(&path)? && !has_parts(&path) {
-            return Err(HostError::NotShared { path });
+    pub fn open(from: RepairSource<'_>) -> Result<Copied, HostError> {
+        let path = from.path;
+        let memory = (from.open_device)(path).map_err(|why| {
+            let path = path.to_owned();
+            StoreError::Damaged { path, why }
+        })?;
+        if let Some(memory) = memory {
+            return Ok(Copied {
+                path: path.to_owned(),
+                place: Place::Device(memory),
+            });
         }
-        Ok(Copied::server(&path, Parts::open_copy(&path)?))
+        if !is_shared(path)? && !has_parts(path) {
+            return Err(HostError::NotShared {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Copied::server(path, Parts::open_copy(path)?))
     }
 
     /// A copy of a server's directory.

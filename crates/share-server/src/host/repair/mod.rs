@@ -50,13 +50,17 @@ use crate::blocks::peek::Peeked;
 use ordering::roster::Product;
 use ordering::scheme::Leaf;
 
-/// Where a repair takes what the directory lacks.
-pub enum RepairSource {
-    /// A copy of the directory, of any age, in which no server runs.
-    Server(PathBuf),
-    /// The directory of a device of the volume, and what it remembers.
-    Device(PathBuf, Box<dyn DeviceMemory>),
+/// Where a repair takes what the directory lacks: a copy of the directory, of any age, in which no server runs; or the
+/// directory of a device of the volume, which no engine uses.
+pub struct RepairSource<'a> {
+    /// The directory.
+    pub path: &'a Path,
+    /// Opens what a device remembers, if the directory is that of a device. Errors are for people.
+    pub open_device: OpenDevice,
 }
+
+/// See [`RepairSource::open_device`].
+pub type OpenDevice = fn(&Path) -> Result<Option<Box<dyn DeviceMemory>>, String>;
 
 /// What a device of the volume remembers. Errors are for people.
 pub trait DeviceMemory {
@@ -109,7 +113,7 @@ pub struct Repaired {
 /// See [`super::Host::repair`].
 pub(super) fn repair(
     dir: &Path,
-    from: Option<RepairSource>,
+    from: Option<RepairSource<'_>>,
     reads_blocks: bool,
     watch: &mut Watch<'_>,
 ) -> Result<Repaired, HostError> {

@@ -6,7 +6,7 @@
 //!
 //! Every wait has a deadline, and a call can be dropped at any time. Memory: what callers ask for within
 //! [`LinkOptions::max_held_bytes`], at most [`WINDOW`] deliveries and one that is coming, one message of 4 MiB, small
-//! buffers. Relies on [`super::tls`] for the session.
+//! buffers. Relies on [`crate::session::tls`] for the session.
 //!
 //! | module | what it holds |
 //! |---|---|
