@@ -273,7 +273,8 @@ impl SignedEntry {
     }
 
     /// The bytes that the signature covers, without domain and volume.
-    pub fn signed_part(&self) -> &[u8] {
+    #[cfg(test)]
+    fn signed_part(&self) -> &[u8] {
         let signed = self.bytes.split_last_chunk::<SIGNATURE_BYTES>();
         signed.map_or(&[], |(signed, _)| signed)
     }
