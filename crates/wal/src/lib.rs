@@ -24,7 +24,7 @@
 //! | `salvage` | what is left of a log with destroyed frames |
 //! | [`claim`] | who uses the log, where several hosts share its device |
 //! | `machine` | the state of an open log, without I/O |
-//! | `log`, `shared`, `durable`, `checkpoint`, `pressure` | the open log: appends, reads, group commit, superblocks |
+//! | `log`, `shared`, `durable`, `checkpoint` | the open log: appends, reads, group commit, superblocks |
 //! | `mending`, `copies`, `patrol` | a scrub of superblocks and key slots, and of the ring |
 //! | `inspect` | what single frames and superblocks say |
 //! | `conformance` | what every device must do |
@@ -51,7 +51,6 @@ mod machine;
 mod mending;
 mod patrol;
 mod position;
-mod pressure;
 mod record;
 mod recovery;
 mod ring;
@@ -76,7 +75,6 @@ pub use log::Log;
 pub use machine::{Appended, Pressure};
 pub use patrol::{Patrol, Patrolled, RingDefect, WrongPage};
 pub use position::{Lsn, Mark};
-pub use pressure::PressureAbove;
 pub use record::{Client, Piece, Record};
 pub use recovery::{Cut, OpenOptions, Recovery, open};
 pub use salvage::{Salvage, salvage};

@@ -13,7 +13,6 @@ use crate::frame::Draft;
 use crate::key::Digest;
 use crate::machine::{Appended, Pressure};
 use crate::position::{Lsn, Mark};
-use crate::pressure::PressureAbove;
 use crate::record::{Client, Record};
 use crate::ring::read_payload;
 use crate::shared::{Shared, lock};
@@ -54,9 +53,7 @@ impl Log {
     ) -> Result<Appended, AppendError> {
         let draft = Draft::new(records)?;
         let mut state = self.shared.state();
-        let appended = state.machine.append(draft, records, reserved)?;
-        self.shared.wake_watchers(&mut state);
-        Ok(appended)
+        state.machine.append(draft, records, reserved)
     }
 
     /// A commit of everything up to `lsn`, the end of a frame. Nothing happens before it is waited for.
@@ -102,11 +99,6 @@ impl Log {
     /// How full the ring is, and which client could free space.
     pub fn pressure(&self) -> Pressure {
         self.shared.state().machine.pressure()
-    }
-
-    /// Waits for more than `used` bytes between the tail and the end.
-    pub fn pressure_above(&self, used: u64) -> PressureAbove {
-        PressureAbove::new(Arc::clone(&self.shared), used)
     }
 
     /// How often the log has been opened, this time included.

@@ -71,9 +71,6 @@ pub(crate) struct State {
     /// How far the committing thread must commit.
     pub wanted: Lsn,
     pub wakers: Vec<(Lsn, Waker)>,
-    /// Threads and tasks that wait for pressure above a limit.
-    pub watchers: usize,
-    pub pressure_wakers: Vec<(u64, Waker)>,
     pub stopped: bool,
 }
 
@@ -102,8 +99,6 @@ impl Shared {
                 committing: false,
                 wanted: Lsn(0),
                 wakers: Vec::new(),
-                watchers: 0,
-                pressure_wakers: Vec::new(),
                 stopped: false,
             }),
             changed: Condvar::new(),
@@ -159,33 +154,9 @@ impl Shared {
                 state.wakers.push((lsn, waker));
             }
         }
-        self.wake_watchers(state);
         self.changed.notify_all();
         if over {
             self.work.notify_all();
         }
-    }
-
-    /// Wakes those whose limit of pressure is passed, or everybody when nothing will change any more.
-    pub fn wake_watchers(&self, state: &mut State) {
-        if state.watchers > 0 {
-            self.changed.notify_all();
-        }
-        if state.pressure_wakers.is_empty() {
-            return;
-        }
-        let wakers = std::mem::take(&mut state.pressure_wakers);
-        let (over, waiting): (Vec<_>, Vec<_>) = wakers
-            .into_iter()
-            .partition(|(used, _)| state.is_above(*used));
-        state.pressure_wakers = waiting;
-        over.into_iter().for_each(|(_, waker)| waker.wake());
-    }
-}
-
-impl State {
-    /// Whether the log is fuller than `used`, or will not change any more.
-    pub fn is_above(&self, used: u64) -> bool {
-        self.machine.pressure().used > used || self.stopped || self.machine.failure().is_some()
     }
 }

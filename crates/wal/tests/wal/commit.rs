@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use wal::{AppendError, Log, LogError};
 
-use crate::volume::{Hooked, ONE, TWO, device, machine, open, open_at, put, record, seeds};
+use crate::volume::{Hooked, ONE, TWO, device, machine, open, open_at, record, seeds};
 
 /// What the device of [`slow`] counts, and what it is told.
 #[derive(Default)]
@@ -192,32 +192,4 @@ fn panic_of_a_device_fails_the_log_and_leaves_nobody_waiting() {
         }
     }
     assert_eq!(panics, 1, "the thread that commits panics itself");
-}
-
-#[test]
-fn pressure_is_waited_for_by_threads_and_futures() {
-    let machine = machine(64);
-    let log = Arc::new(open_at(&machine).unwrap().finish(&[]).unwrap());
-    let limit = log.pressure().used + 8192;
-    let early = log.pressure_above(limit).wait(Duration::from_millis(20));
-    assert!(early.used <= limit, "the wait has a deadline");
-    let waits = [0, 1].map(|_| {
-        let log = Arc::clone(&log);
-        thread::spawn(move || log.pressure_above(limit).wait(Duration::from_secs(60)))
-    });
-    let future = {
-        let above = log.pressure_above(limit);
-        thread::spawn(move || block_on(vec![above]).remove(0))
-    };
-    thread::sleep(Duration::from_millis(20));
-    let begun = Instant::now();
-    for seed in 0..3 {
-        put(&log, TWO, record(seed, 1));
-    }
-    for pressure in waits.map(|wait| wait.join().unwrap()) {
-        assert!(pressure.used > limit);
-        assert_eq!((pressure.client, pressure.oldest), (ONE, wal::Lsn(0)));
-    }
-    assert!(future.join().unwrap().used > limit);
-    assert!(begun.elapsed() < Duration::from_secs(30));
 }
