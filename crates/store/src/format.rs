@@ -9,10 +9,6 @@ use crate::names::FORMAT_FILE;
 pub const TEXT: &str =
     "bulla repository\nformat 0\nincompatible\nreadonly-compatible\ncompatible\n";
 
-/// Names of incompatible features that later builds will use: volumes that several users write, and stores
-/// that give blocks to holders of a capability only. This build knows neither.
-pub const RESERVED_FEATURES: [&str; 2] = ["shared", "guarded"];
-
 /// Content of the format file of a directory in which the server of a shared volume keeps its files. Every build
 /// that knows repositories only refuses it by name.
 pub const SHARED_TEXT: &str =
@@ -155,7 +151,7 @@ mod tests {
             with("format 0", "format 1"),
             Err(Wrong::Unknown("number 1".into()))
         );
-        for names in ["packs", "guarded shared", RESERVED_FEATURES[0]] {
+        for names in ["packs", "guarded shared", "shared"] {
             assert_eq!(
                 with("\nincompatible", &format!("\nincompatible {names}")),
                 Err(Wrong::Unknown(format!("feature {names}")))

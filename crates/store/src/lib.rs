@@ -19,12 +19,11 @@
 //! | [`object`] | names under which peers ask for these files |
 //! | [`disk`] | the file system under a repository, as a trait |
 //! | [`blocking`] | where work that waits for a disk runs |
-//! | [`memory`] | a store in memory |
 //! | [`lazy`] | a repository that is opened on first use |
 //! | [`cache`] | fetched blocks on the reader's own disk |
 //! | [`mirrors`] | several replicas of one volume: order, fail-over, hedging |
 //! | [`error`] | [`StoreError`] |
-//! | `conformance` | suites for replicas and sinks (feature `conformance`) |
+//! | `conformance`, `memory` | suites for replicas and sinks, and a store in memory (feature `conformance`) |
 //!
 //! Modules depend on one another in this direction only: `error` and `names` below, then `disk`, the
 //! files, `view`, `read`, `repository`, `writer`.
@@ -42,6 +41,7 @@ pub mod head;
 mod history_log;
 pub mod index;
 pub mod lazy;
+#[cfg(feature = "conformance")]
 pub mod memory;
 pub mod mend;
 pub mod mirrors;
@@ -61,6 +61,7 @@ pub mod writer;
 
 pub use disk::Patience;
 pub use error::StoreError;
+#[cfg(feature = "conformance")]
 pub use memory::MemoryStore;
 pub use repository::Repository;
 pub use traits::{BlockSink, BlockStore, BoxFuture, MAX_RANGE_BYTES, Objects, Replica};
