@@ -4,13 +4,15 @@
 
 use bulla_fuzz::{plant, repository_files};
 use bytes::Bytes;
+use http::StatusCode;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use store::head::{Head, RunName};
 use store::index::pages;
 use store::index::table::{Table, behind_pages};
 use store::names::FileId;
 use wire::http::answer::{Asked, MAX_RETRY_AFTER, MAX_UNRANGED_BYTES, Verdict};
-use wire::http::answer::{judge_text, looks_like_html};
+use wire::http::answer::{judge, looks_like_html};
 use wire::http::content_range::parse_content_range;
 use wire::http::parts::{Part, boundary_of, most_bytes, range_header, split};
 
@@ -42,7 +44,13 @@ fn answer(data: &[u8]) -> Option<()> {
     let status: u16 = numbers.next()?.parse().ok()?;
     let offset: u64 = numbers.next()?.parse().ok()?;
     let len_bytes: u64 = numbers.next()?.parse::<u64>().ok()?.max(1);
+    let status = StatusCode::from_u16(status).ok()?;
+    let mut map = HeaderMap::new();
     let mut headers = headers.lines().filter_map(|line| line.split_once(": "));
+    for (name, value) in headers.clone() {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        map.append(name, HeaderValue::from_str(value).ok()?);
+    }
     for asked in [
         Asked::Range { offset, len_bytes },
         Asked::Whole {
@@ -50,7 +58,7 @@ fn answer(data: &[u8]) -> Option<()> {
             known: len_bytes.is_multiple_of(2),
         },
     ] {
-        match (judge_text(asked, status, headers.clone())?, asked) {
+        match (judge(asked, status, &map), asked) {
             (Verdict::Body(take), Asked::Range { .. }) => {
                 assert!(take.take_bytes <= len_bytes);
                 if take.skip_bytes > 0 {

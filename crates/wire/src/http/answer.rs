@@ -10,7 +10,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use reqwest::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName,
-    HeaderValue, RETRY_AFTER,
+    RETRY_AFTER,
 };
 use trust::Reject;
 
@@ -152,20 +152,6 @@ pub fn judge(asked: Asked, status: StatusCode, headers: &HeaderMap) -> Verdict {
     }
 }
 
-/// [`judge`] for the text of an answer; `None` when it is not valid HTTP.
-pub fn judge_text<'a>(
-    asked: Asked,
-    status: u16,
-    headers: impl Iterator<Item = (&'a str, &'a str)>,
-) -> Option<Verdict> {
-    let mut map = HeaderMap::new();
-    for (name, value) in headers {
-        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        map.append(name, HeaderValue::from_str(value).ok()?);
-    }
-    Some(judge(asked, StatusCode::from_u16(status).ok()?, &map))
-}
-
 fn whole(max_bytes: u64, headers: &HeaderMap) -> Verdict {
     if content_length(headers).is_some_and(|len| len > max_bytes) {
         return if is_html(headers) {
@@ -273,6 +259,8 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::HeaderValue;
+
     use super::*;
 
     const PIECE: Asked = Asked::Range {
@@ -285,7 +273,12 @@ mod tests {
     };
 
     fn judged(asked: Asked, status: u16, pairs: &[(&str, &str)]) -> Verdict {
-        judge_text(asked, status, pairs.iter().copied()).unwrap()
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            headers.append(name, HeaderValue::from_str(value).unwrap());
+        }
+        judge(asked, StatusCode::from_u16(status).unwrap(), &headers)
     }
 
     fn piece(range: &str) -> Verdict {

@@ -49,8 +49,6 @@ pub const MAX_DELIVERY_BYTES: usize = 24 << 20;
 pub const PART_BYTES: usize = 256 << 10;
 /// Longest part, and longest answer to LEAVES or POLICIES: [`PART_BYTES`], and a leaf or a policy that reaches beyond.
 pub const MAX_PART_BYTES: usize = 2 << 20;
-/// Longest body that comes with its entry although it decides nothing.
-pub const BODY_WITH_ENTRY_BYTES: usize = 1 << 10;
 /// Most positions in a BODIES, and handles in a RETRIEVE, CSTORE or DECREF.
 pub const MAX_NAMES: usize = 1024;
 /// Most bytes of records in one STORE or PSTORE: a block of any length fits.
