@@ -10,7 +10,7 @@ use super::faults::FaultReport;
 use super::file_system::DeviceFile;
 use super::options::DeviceOptions;
 use crate::error::MountError;
-use crate::fuse::{Session, SessionOptions, Signals};
+use crate::fuse::{Session, SessionOptions};
 
 /// Threads that take requests. One may wait in a read and one in a flush; there is always one for the others.
 const THREADS: usize = 3;
@@ -99,16 +99,5 @@ impl Served {
     /// [`MountError::Ended`] when it ended by an error.
     pub async fn ended(&mut self) -> Result<(), MountError> {
         self.session.ended().await
-    }
-
-    /// Waits until the mount has ended or one of `signals` has arrived; does not unmount.
-    ///
-    /// # Errors
-    /// As [`Served::ended`].
-    pub async fn ended_or_signal(&mut self, signals: &mut Signals) -> Result<(), MountError> {
-        tokio::select! {
-            result = self.session.ended() => result,
-            () = signals.arrived() => Ok(()),
-        }
     }
 }

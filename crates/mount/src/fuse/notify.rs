@@ -4,11 +4,9 @@
 //! of pages for an inode), so they must not be sent by the thread that handles a request about the
 //! same file. [`Notifier::increment_epoch`] takes no such lock.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 
 use fuser::INodeNo;
 
@@ -42,37 +40,12 @@ impl Notifier {
         (&self.device).write_all(&epoch_message())
     }
 
-    /// Makes a cached name, or its cached absence, stale.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn invalidate_entry(&self, parent: INodeNo, name: &[u8]) -> io::Result<()> {
-        self.fuser.inval_entry(parent, OsStr::from_bytes(name))
-    }
-
-    /// As [`Notifier::invalidate_entry`] for a file that was removed elsewhere: also notifies watchers
-    /// (`inotify`).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn delete(&self, parent: INodeNo, child: INodeNo, name: &[u8]) -> io::Result<()> {
-        self.fuser.delete(parent, child, OsStr::from_bytes(name))
-    }
-
     /// Drops cached attributes of a file, not its pages.
     ///
     /// # Errors
     /// The kernel's.
     pub fn invalidate_attributes(&self, inode: INodeNo) -> io::Result<()> {
         self.fuser.inval_inode(inode, -1, 0)
-    }
-
-    /// Drops cached attributes and the pages of a range; a `len` of 0 means to the end.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn invalidate_data(&self, inode: INodeNo, offset: i64, len: i64) -> io::Result<()> {
-        self.fuser.inval_inode(inode, offset.max(0), len)
     }
 
     /// Puts bytes into the page cache of a file.

@@ -133,11 +133,6 @@ impl Mounted {
         self.core.recorder.clone()
     }
 
-    /// How many files and directories the kernel holds; for metrics and tests.
-    pub fn known_files(&self) -> usize {
-        self.core.nodes.len()
-    }
-
     /// As [`Session::unmount`].
     ///
     /// # Errors

@@ -100,7 +100,10 @@ async fn attach_until_told() {
     let mut signals = mount::Signals::listen().unwrap();
     let served = serve(device.clone(), &variable("BULLA_TEST_MOUNT"), options).await;
     let mut served = served.unwrap();
-    served.ended_or_signal(&mut signals).await.unwrap();
+    tokio::select! {
+        ended = served.ended() => ended.unwrap(),
+        () = signals.arrived() => {}
+    }
     served.finish(PATIENCE).await.unwrap();
     device.detach(PATIENCE).unwrap();
 }

@@ -163,8 +163,8 @@ async fn a_storm_of_updates_shows_no_mixture_and_no_error() {
         m.read(&format!("d{place:02}/inner/always"));
     }
     assert!(
-        m.mounted().known_files() < 400,
+        m.mounted().reporter().report().known_files < 400,
         "{}",
-        m.mounted().known_files()
+        m.mounted().reporter().report().known_files
     );
 }

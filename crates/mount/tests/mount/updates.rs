@@ -142,7 +142,7 @@ async fn readers_see_whole_files_through_many_updates_and_memory_is_bounded() {
         m.read(&format!("f{i}"));
     }
     wait_until("the files of old versions are forgotten", || {
-        m.mounted().known_files() <= 200
+        m.mounted().reporter().report().known_files <= 200
     });
 }
 

@@ -17,13 +17,10 @@ pub type Regions<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
 /// An open file, and its length in bytes.
 pub type OpenObject = (Arc<dyn DiskFile>, u64);
 
-/// Longest region, bytes: one region is one message.
-pub const MAX_REGION_BYTES: usize = wire::frame::MAX_ANSWER_BYTES;
-
 /// A repository as a mirror sees it. All methods are called from many threads.
 ///
 /// A *region* is whole records back to back, as `trust::Record` writes them, of at most
-/// [`MAX_REGION_BYTES`]. Answers hold each wanted record at most once and, unasked, records of at
+/// [`wire::frame::MAX_ANSWER_BYTES`]. Answers hold each wanted record at most once and, unasked, records of at
 /// most `around` bytes in all.
 pub trait RepositoryReader: Send + Sync + 'static {
     /// The repository's name for logs.

@@ -109,11 +109,6 @@ impl Server {
         Ok(self)
     }
 
-    /// The first address that serves HTTP, if one does.
-    pub fn http_addr(&self) -> Option<SocketAddr> {
-        self.http.first().copied()
-    }
-
     /// Every address that serves HTTP.
     pub fn http_addrs(&self) -> &[SocketAddr] {
         &self.http

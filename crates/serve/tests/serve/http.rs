@@ -58,7 +58,7 @@ impl Served {
         let server =
             Server::listen(any, vec![(VOLUME, shelf)], limits, Options::default()).unwrap();
         let server = server.also_http(any).unwrap();
-        let address = server.http_addr().unwrap();
+        let address = server.http_addrs()[0];
         let (stop, stopped) = oneshot::channel::<()>();
         let url = format!("http://{address}").parse().unwrap();
         Served {
