@@ -129,16 +129,6 @@ impl Marks {
     pub fn proofs(&self) -> &[(Nonce, MarkProof)] {
         &self.proofs
     }
-
-    /// What a device needs that waits for these marks.
-    #[must_use]
-    pub fn with_proofs_of(&self, nonces: &[Nonce]) -> Marks {
-        let wanted = |(nonce, _): &&(Nonce, MarkProof)| nonces.contains(nonce);
-        Marks {
-            leaf: self.leaf,
-            proofs: self.proofs.iter().filter(wanted).cloned().collect(),
-        }
-    }
 }
 
 /// The volume and its log, and one key.

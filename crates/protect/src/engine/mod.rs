@@ -134,11 +134,6 @@ impl Engine {
         &self.log
     }
 
-    /// Bytes of the map's pages in memory.
-    pub fn map_memory_bytes(&self) -> usize {
-        self.map.memory_bytes()
-    }
-
     /// The newest write that was accepted: a flush makes everything up to it durable.
     pub fn newest(&self) -> Seq {
         self.core().newest()

@@ -81,12 +81,6 @@ impl StoredLeaf {
         }
     }
 
-    /// Whether a device is sent the body with the leaf.
-    pub fn has_body_for_all(&self) -> bool {
-        let body = self.body.as_ref();
-        body.is_some_and(|body| self.decides || body.len() <= SHORT_BODY_BYTES)
-    }
-
     /// Bytes of memory and of a record.
     pub fn bytes(&self) -> usize {
         let body = self.body.as_ref().map_or(0, Bytes::len);

@@ -369,18 +369,6 @@ impl Home {
         self.set(about)
     }
 
-    /// Gives the volume another local name, durably.
-    ///
-    /// # Errors
-    /// [`HomeError`].
-    pub fn set_name(&mut self, name: &str) -> Result<(), HomeError> {
-        let mut about = self.about.clone();
-        about.name = check_name(name)?.to_owned();
-        let state_directory = self.directory.ancestors().nth(2).unwrap_or(Path::new("."));
-        Homes::of(state_directory)?.is_free(name, self.volume)?;
-        self.set(about)
-    }
-
     fn set(&mut self, about: About) -> Result<(), HomeError> {
         private::replace(&self.directory.join(ABOUT), about.encode().as_bytes())?;
         self.about = about;
