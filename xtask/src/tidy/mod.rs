@@ -17,6 +17,8 @@ mod mutations;
 mod picture;
 mod promises;
 mod sources;
+mod test_only;
+mod tokens;
 mod unused;
 
 #[cfg(test)]
@@ -64,6 +66,8 @@ pub fn run(root: &Path) -> Result<()> {
     }
     findings.extend(modules::check(&texts, &modules::Known::read(root))?);
     findings.extend(mutations::check(root, &texts));
+    let exceptions = std::fs::read_to_string(root.join(test_only::EXCEPTIONS))?;
+    findings.extend(test_only::check(&texts, &exceptions));
     let names: Vec<&str> = files.iter().filter_map(|path| path.to_str()).collect();
     let summary = std::fs::read_to_string(root.join("docs/SUMMARY.md"))?;
     findings.extend(docs::check_contents(&summary, &names));

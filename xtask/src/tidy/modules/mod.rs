@@ -12,7 +12,6 @@ use paths::{Module, ModulePath};
 
 mod cycle;
 mod paths;
-mod tokens;
 
 use cycle::{Edges, components};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 
-use super::tokens::{Token, split};
+use crate::tidy::tokens::{Token, split};
 
 /// The names from the root of the crate to a module; empty for the root.
 pub type ModulePath = Vec<String>;

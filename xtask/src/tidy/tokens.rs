@@ -16,33 +16,31 @@ pub enum Token<'a> {
 /// Splits a text.
 pub fn split(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
-    let mut rest = text;
+    let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
         let (token, len) = next(rest, first);
         tokens.extend(token);
-        rest = rest.get(len..).unwrap_or_default();
+        rest = rest.get(len..).unwrap_or_default().trim_start();
     }
     tokens
 }
 
 /// The token at the beginning of `rest`, if it is one, and its length.
 fn next(rest: &str, first: char) -> (Option<Token<'_>>, usize) {
-    if first.is_whitespace() {
-        return (None, first.len_utf8());
+    match first {
+        '/' if rest.starts_with("//") => {
+            return (None, rest.find('\n').unwrap_or(rest.len()));
+        }
+        '/' if rest.starts_with("/*") => return (None, block_comment(rest)),
+        'b' | 'c' | 'r' | '"' | '\'' => {
+            if let Some(len) = raw_text(rest).or_else(|| quoted(rest)) {
+                return (Some(Token::Literal), len);
+            }
+        }
+        ':' if rest.starts_with("::") => return (Some(Token::Colons), 2),
+        _ => {}
     }
-    if rest.starts_with("//") {
-        return (None, rest.find('\n').unwrap_or(rest.len()));
-    }
-    if rest.starts_with("/*") {
-        return (None, block_comment(rest));
-    }
-    if let Some(len) = raw_text(rest).or_else(|| quoted(rest)) {
-        return (Some(Token::Literal), len);
-    }
-    if rest.starts_with("::") {
-        return (Some(Token::Colons), 2);
-    }
-    let len = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
+    let len = word_len(rest);
     match rest.get(..len) {
         Some(word) if len > 0 => {
             let is_number = first.is_ascii_digit();
@@ -55,6 +53,22 @@ fn next(rest: &str, first: char) -> (Option<Token<'_>>, usize) {
         }
         _ => (Some(Token::Sign(first)), first.len_utf8()),
     }
+}
+
+/// The length of the word at the beginning. Nearly all are ASCII, and bytes are quicker than characters.
+fn word_len(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    let mut len = 0;
+    while let Some(byte) = bytes.get(len) {
+        if !byte.is_ascii() {
+            return rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
+        }
+        if !byte.is_ascii_alphanumeric() && *byte != b'_' {
+            break;
+        }
+        len += 1;
+    }
+    len
 }
 
 fn is_word(c: char) -> bool {
