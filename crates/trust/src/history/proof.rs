@@ -143,13 +143,6 @@ impl Roots {
         usize::try_from(known).ok()
     }
 
-    /// The block that has the leaf, if it is full: its hashes must be supplied for what goes into it.
-    pub fn full_block(&self, leaf: u64) -> Option<u64> {
-        let block = leaf >> BLOCK_HEIGHT;
-        let place = self.place(block)?;
-        (place < self.blocks.len()).then_some(block)
-    }
-
     /// The root of the first `size` leaves. `hashes` gives the leaf hashes of a full block; it is asked for one block
     /// at most. `None` when the log is shorter, or the block is not given.
     pub fn root_at(
