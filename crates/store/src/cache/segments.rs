@@ -245,14 +245,18 @@ fn take(bytes: Vec<u8>, handle: &Handle) -> Option<Frame> {
     }
 }
 
-/// Reads at most the record; less when the file ends.
+/// Reads the record.
+///
+/// # Errors
+/// The system's; [`ErrorKind::UnexpectedEof`] when the file ends before. Its key is wrong then, even if the record is
+/// whole: the next one that is appended would follow it.
 fn read_record(file: &File, place: Place) -> std::io::Result<Vec<u8>> {
     let len = place.len as usize;
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
         let at = u64::from(place.offset) + bytes.len() as u64;
         match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
-            Ok(0) => break,
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -79,6 +79,21 @@ fn files_cut_at_any_byte_of_their_end_keep_the_rest_and_heal() {
     }
 }
 
+/// The last key of a segment says a greater length than its record has. The record is whole, and must not count as
+/// found: records that are appended to the segment would follow it.
+#[test]
+fn key_that_reaches_beyond_the_end_of_its_file_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = records(0..6, 300);
+    drop(filled(dir.path(), limits(QUOTA), &records));
+    let path = &files(dir.path(), Part::Keys)[0];
+    let mut bytes = fs::read(path).unwrap();
+    let len = bytes.len();
+    bytes[len - 2] ^= 4;
+    fs::write(path, bytes).unwrap();
+    heals(dir.path(), &[records, super::records(6..9, 300)].concat());
+}
+
 #[test]
 fn copy_of_the_directory_at_any_moment_is_a_cache() {
     let dir = tempfile::tempdir().unwrap();
