@@ -1,20 +1,24 @@
 //! Starts other programs: runs one to its end and measures it, or keeps one as a daemon.
 //!
 //! Each program gets a process group of its own, and only these groups are signalled, so the bench never
-//! ends a process that it did not start. One list holds the groups alive, for the thread that handles
-//! Ctrl-C.
+//! ends a process that it did not start. The number of a group is that of its first process, and the kernel gives it
+//! to another process once that one is reaped and the group is empty: a daemon is reaped only after the last signal to
+//! its group. One list holds the groups alive, for the thread that handles Ctrl-C.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, kill_process_group, setrlimit,
+    waitid,
+};
 
 use crate::{cpu, memory};
 
@@ -205,7 +209,8 @@ impl Daemon {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !ready() {
             check_stop()?;
-            if let Some(status) = self.child.try_wait()? {
+            if self.has_ended()? {
+                let status = self.reap()?;
                 let said = fs::read_to_string(&self.log).unwrap_or_default();
                 bail!("{} ended with {status}: {}", self.name, tail(&said));
             }
@@ -224,16 +229,30 @@ impl Daemon {
         })
     }
 
-    /// Whether it has ended by itself.
-    pub fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
+    /// Whether it has ended by itself. It is not reaped.
+    pub fn has_ended(&self) -> Result<bool> {
+        match &self.group {
+            Some(Group(pid)) => {
+                let looks = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+                Ok(waitid(WaitId::Pid(*pid), looks)?.is_some())
+            }
+            None => Ok(true),
+        }
+    }
+
+    /// Kills what is left of its group (children that outlived it, a server's sessions), and reaps it.
+    fn reap(&mut self) -> std::io::Result<ExitStatus> {
+        if let Some(group) = self.group.take() {
+            group.signal(Signal::KILL);
+        }
+        self.child.wait()
     }
 
     /// Waits until it ends for another reason (an unmount); false if it has not ended after the grace period.
-    pub fn ended(&mut self) -> bool {
+    pub fn ended(&self) -> bool {
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline {
-            if !matches!(self.child.try_wait(), Ok(None)) {
+            if !matches!(self.has_ended(), Ok(false)) {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -244,20 +263,15 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let Some(group) = self.group.take() else {
-            return;
-        };
-        if matches!(self.child.try_wait(), Ok(None)) {
+        if matches!(self.has_ended(), Ok(false))
+            && let Some(group) = &self.group
+        {
             group.signal(Signal::TERM);
             // A stopped process gets the signal now.
             group.signal(Signal::CONT);
-            if !self.ended() {
-                group.signal(Signal::KILL);
-            }
+            self.ended();
         }
-        // Children that outlived their parent (a server's sessions) are still in the group.
-        group.signal(Signal::KILL);
-        if let Err(error) = self.child.wait() {
+        if let Err(error) = self.reap() {
             eprintln!("warning: {} may still run: {error}", self.name);
         }
     }

@@ -174,7 +174,7 @@ impl Attached {
     pub fn detach(mut self) -> Result<()> {
         let daemon = self.daemon.take();
         self.protected.detach()?;
-        let ended = daemon.is_some_and(|mut daemon| daemon.ended());
+        let ended = daemon.is_some_and(|daemon| daemon.ended());
         ensure!(ended, "the process goes on after detach");
         Ok(())
     }

@@ -88,7 +88,7 @@ impl Uml {
             &format!("uml_dir={}", self.dir.display()),
             &format!("ubd0={}", image.display()),
         ]);
-        let mut kernel = Daemon::start("user-mode Linux", &mut command, &self.log)?;
+        let kernel = Daemon::start("user-mode Linux", &mut command, &self.log)?;
         let deadline = Instant::now() + limit;
         while !kernel.has_ended()? {
             process::check_stop()?;

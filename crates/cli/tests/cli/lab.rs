@@ -187,8 +187,11 @@ impl Ran {
     }
 }
 
-/// Kills a daemon, as a crash would, and waits until it is gone.
+/// Kills a daemon, as a crash would, and waits until it is gone. The number is one that bulla has told, so it may be that
+/// of another process by now.
 pub fn kill(pid: u64) {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    assert_eq!(program, Path::new(env!("CARGO_BIN_EXE_bulla")), "{pid}");
     sh(&format!("kill -9 {pid}")).unwrap();
     wait_until("the daemon is gone", || {
         !Path::new(&format!("/proc/{pid}")).exists()

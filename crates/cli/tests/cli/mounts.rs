@@ -55,6 +55,10 @@ impl Daemon<'_> {
 
 impl Drop for Daemon<'_> {
     fn drop(&mut self) {
+        // A process that was waited for has given its number back.
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
         let _ = Command::new("kill")
             .arg(self.child.id().to_string())
             .status();

@@ -133,12 +133,17 @@ impl Machine<'_> {
 
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
-        if let Some(pid) = self
+        if let Some(device) = self
             .run(&["--json", "protect", "status"])
             .records("device")
             .pop()
         {
-            let _ = sh(&format!("kill -9 {}", pid["pid"]));
+            let pid = device["pid"].as_u64();
+            // The number may be that of another process by now.
+            let program = pid.map(|pid| std::fs::read_link(format!("/proc/{pid}/exe")));
+            if program.is_some_and(|it| it.is_ok_and(|it| it.ends_with("bulla"))) {
+                let _ = sh(&format!("kill -9 {}", pid.unwrap_or_default()));
+            }
             let _ = sh(&format!(
                 "umount {}",
                 self.lab.path(self.directory()).display()
