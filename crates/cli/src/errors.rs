@@ -1,6 +1,6 @@
 //! Maps the errors of the libraries to kinds of failure. Every match is exhaustive, so a new variant of an
-//! error does not compile until it has a kind, and with it an exit code and a hint. Those of shared volumes are in
-//! `shared`.
+//! error does not compile until it has a kind, and with it an exit code and a hint. Those of the library are in `library`,
+//! those of shared volumes in `shared`.
 
 use std::error::Error;
 
@@ -22,7 +22,6 @@ use store::StoreError;
 use trust::Reject;
 use trust::signer::NoSignature;
 use volume::VolumeError;
-use volume::extract::ExtractError;
 use volume::forks::ForkError;
 use wal::LogError;
 use wire::LocationError;
@@ -246,20 +245,6 @@ fn publish_kind(error: &PublishError) -> Kind {
     }
 }
 
-fn extract_kind(error: &ExtractError) -> Kind {
-    match error {
-        ExtractError::Read { why, .. } => read_kind(why),
-        ExtractError::NotEmpty { .. } => Kind::NotEmpty,
-        ExtractError::InUse { .. } => Kind::TargetInUse,
-        ExtractError::Fewer { .. } => Kind::OneEntry,
-        ExtractError::System { source, .. } => io_kind(source),
-        ExtractError::Special { .. } => Kind::Extract,
-        ExtractError::TooDeep { .. } => Kind::Malformed,
-        ExtractError::NoRoom { .. } => Kind::DiskFull,
-        ExtractError::Died(_) => Kind::Defect,
-    }
-}
-
 fn serve_kind(error: &ServeError) -> Kind {
     match error {
         ServeError::Listen(_) => Kind::Listen,
@@ -422,7 +407,6 @@ failures! {
     PublishError => publish_kind;
     PullError => pull_kind;
     PruneError => prune_kind;
-    ExtractError => extract_kind;
     ServeError => serve_kind;
     MountError => mount_kind;
     SlotError => slot_kind;
@@ -434,6 +418,7 @@ failures! {
     EngineError => engine_kind;
 }
 
+mod library;
 mod shared;
 
 impl From<LoopError> for Failure {

@@ -62,6 +62,7 @@ mod session;
 mod sharing;
 mod sockets;
 mod sources;
+mod states;
 mod text;
 mod units;
 

@@ -16,7 +16,7 @@ use trust::judge::Freshness;
 use trust::statement::VolumeId;
 use volume::{VersionRef, Volume, VolumeError, VolumeOptions};
 use wire::http::Tls;
-use wire::location::{self, Location, Source};
+use wire::location::{Location, Source};
 
 use crate::args::Reading;
 use crate::config::Config;
@@ -89,7 +89,7 @@ impl Session {
     ) -> Outcome<Arc<Volume>> {
         let source = self.source(config, &reading.source)?;
         let mirrors = mirrors(config, reading)?;
-        let options = VolumeOptions {
+        let volume = VolumeOptions {
             state_directory: self.state_dir.clone(),
             cache_bytes: reading.caching.memory_bytes(config)?,
             disk_cache: reading.caching.open(config)?,
@@ -100,10 +100,12 @@ impl Session {
             reads,
             ..VolumeOptions::default()
         };
-        let volume = self.run(async {
-            let replicas = location::open_all(&source, &mirrors, &self.tls)?;
-            Ok(Volume::open(source.volume, replicas, options).await?)
-        })?;
+        let options = bulla::Options {
+            mirrors,
+            tls: self.tls.clone(),
+            volume,
+        };
+        let volume = self.run(async { Ok(bulla::open_published(&source, &options).await?) })?;
         if volume.is_stale() {
             let ended = units::time(volume.snapshot().fresh_until());
             output.stale(&ended);
@@ -331,17 +333,6 @@ pub fn run<T>(runtime: &Runtime, future: impl Future<Output = Outcome<T>>) -> Ou
 fn interrupted() -> Failure {
     Failure::new(Kind::Interrupted, "interrupted")
         .with_hint("run the command again; it starts over, and its output so far may be incomplete")
-}
-
-/// Adds the requested path to an error of the reader that does not have it.
-pub fn about(path: &[u8]) -> impl Fn(ReadError) -> ReadError + '_ {
-    move |error| match error {
-        ReadError::WrongKind { path: unknown, why } if unknown.is_empty() => {
-            let path = crate::text::printable(path);
-            ReadError::WrongKind { path, why }
-        }
-        error => error,
-    }
 }
 
 /// The failure for a path that the volume proves not to have.

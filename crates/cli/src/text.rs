@@ -2,33 +2,8 @@
 //! UTF-8, and may contain control sequences of terminals.
 
 use serde_json::{Map, Value};
+pub use trust::text::printable;
 use trust::text::reorders;
-
-/// Escapes a name for a terminal: control characters, backslashes and bytes that are not UTF-8 become
-/// `\n`, `\\`, `\x1b`.
-pub fn printable(name: &[u8]) -> String {
-    let mut out = String::with_capacity(name.len());
-    for chunk in name.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\\' => out.push_str("\\\\"),
-                '\n' => out.push_str("\\n"),
-                '\t' => out.push_str("\\t"),
-                c if c.is_control() || reorders(c) => {
-                    let mut bytes = [0; 4];
-                    for byte in c.encode_utf8(&mut bytes).bytes() {
-                        out.push_str(&format!("\\x{byte:02x}"));
-                    }
-                }
-                c => out.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    out
-}
 
 /// Replaces control characters in a message for a terminal. Newlines and backslashes stay.
 pub fn printable_message(message: &str) -> String {

@@ -1,17 +1,15 @@
-//! Files of this machine as `put` reads and `extract` writes them. What the user names may be a symbolic link. Below it
+//! Files of this machine as `put` reads them. What the user names may be a symbolic link. Below it
 //! no link is followed: every directory is opened by its name in the directory above, so a program that puts a link in
 //! the place of a directory meanwhile does not lead the command to other files.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags, Timespec, Timestamps,
-};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags};
 use trust::inode::Mtime;
 
 /// A name on this machine.
@@ -203,64 +201,6 @@ impl Directory {
         }
     }
 
-    /// Makes a directory in it that others cannot enter.
-    pub fn make_directory(&self, name: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(&self.fd, name, Mode::RWXU)?)
-    }
-
-    /// Makes a file in it that others cannot read, and opens it for writing. Fails if the name exists.
-    pub fn make_file(&self, name: &OsStr) -> io::Result<OwnedFd> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let flags = flags | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.fd, name, flags, mode)?)
-    }
-
-    /// Removes a file in it.
-    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
-    }
-
-    /// Makes a symbolic link in it.
-    pub fn make_symlink(&self, name: &OsStr, target: &[u8]) -> io::Result<()> {
-        let target = OsStr::from_bytes(target);
-        Ok(rustix::fs::symlinkat(target, &self.fd, name)?)
-    }
-
-    /// Makes another name in it for the file `of`, which this program has made.
-    ///
-    /// # Errors
-    /// Those of the system; another one if the name that this program gave the file leads to another one now.
-    pub fn make_link(&self, name: &OsStr, of: &Made) -> io::Result<()> {
-        let (from, old) = (of.directory.as_fd(), of.name.as_os_str());
-        rustix::fs::linkat(from, old, &self.fd, name, AtFlags::empty())?;
-        if self.made(name)?.number == of.number {
-            return Ok(());
-        }
-        self.remove(name)?;
-        Err(io::Error::other(
-            "another program has replaced its first name",
-        ))
-    }
-
-    /// The file that this program has made under a name.
-    pub fn made(&self, name: &OsStr) -> io::Result<Made> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let stat = rustix::fs::statx(&self.fd, name, flags, StatxFlags::BASIC_STATS)?;
-        Ok(Made {
-            directory: Arc::clone(&self.fd),
-            name: name.to_owned(),
-            number: number(&stat),
-        })
-    }
-
-    /// Sets the time of modification of a file in it. A symbolic link is not followed.
-    pub fn set_time(&self, name: &OsStr, mtime: Mtime) -> io::Result<()> {
-        let times = timestamps(mtime);
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        Ok(rustix::fs::utimensat(&self.fd, name, &times, flags)?)
-    }
-
     /// Its names, sorted.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
@@ -273,23 +213,6 @@ impl Directory {
         }
         names.sort();
         Ok(names)
-    }
-}
-
-/// A file that `extract` has made.
-#[derive(Debug)]
-pub struct Made {
-    directory: Arc<OwnedFd>,
-    name: OsString,
-    number: Linked,
-}
-
-/// The time of modification for the system; that of the last access stays.
-pub fn timestamps(mtime: Mtime) -> Timestamps {
-    let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
-    Timestamps {
-        last_access: time(0, rustix::fs::UTIME_OMIT),
-        last_modification: time(mtime.seconds, mtime.nanos.into()),
     }
 }
 
@@ -359,21 +282,6 @@ mod tests {
     }
 
     #[test]
-    fn link_to_a_file_that_was_replaced_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        let directory = Directory::named(dir.path()).unwrap();
-        directory.make_file(OsStr::new("one")).unwrap();
-        let made = directory.made(OsStr::new("one")).unwrap();
-        directory.make_link(OsStr::new("two"), &made).unwrap();
-        assert!(at("two").exists());
-        fs::rename(at("one"), at("away")).unwrap();
-        fs::write(at("one"), "another").unwrap();
-        assert!(directory.make_link(OsStr::new("three"), &made).is_err());
-        assert!(!at("three").exists());
-    }
-
-    #[test]
     fn directory_that_became_a_link_is_not_entered() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -397,10 +305,6 @@ mod tests {
         );
         assert_eq!(open.path(), at("tree/a/b"));
         assert!(top.below(&[]).is_ok());
-        // Nothing is written through a link.
-        assert!(top.make_directory(OsStr::new("a")).is_err());
-        assert!(top.make_file(OsStr::new("a")).is_err());
-        assert!(!at("secret").join("a").exists());
         // One that the user names is followed.
         let linked = Directory::named(&at("tree/a")).unwrap();
         assert_eq!(linked.names().unwrap(), names(&["b"]));

@@ -24,6 +24,7 @@ mod extents;
 mod prefetch;
 mod read_around;
 mod spawner;
+mod tally;
 mod tree;
 
 pub use ahead::{Ahead, Here, Reads, Selection};
@@ -32,4 +33,5 @@ pub use error::ReadError;
 pub use prefetch::Prefetcher;
 pub use read_around::Expect;
 pub use spawner::Spawner;
+pub use tally::Tally;
 pub use tree::{Runs, Tree};

@@ -30,6 +30,32 @@ impl Noun {
     }
 }
 
+/// Escapes a name for a terminal: control characters, backslashes and bytes that are not UTF-8 become
+/// `\n`, `\\`, `\x1b`.
+pub fn printable(name: &[u8]) -> String {
+    let mut out = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                c if c.is_control() || reorders(c) => {
+                    let mut bytes = [0; 4];
+                    for byte in c.encode_utf8(&mut bytes).bytes() {
+                        out.push_str(&format!("\\x{byte:02x}"));
+                    }
+                }
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
 /// Characters that change the order of others on a screen (Unicode, *Bidi_Control*).
 pub fn reorders(c: char) -> bool {
     matches!(

@@ -17,21 +17,17 @@
 //! | `consistency` | the proof that the log of a new head contains the log of the floor |
 //! | `search` | the newest version whose root can be fetched |
 //! | `offline` | opening a volume while no replica answers |
-//! | [`history`], [`difference`] | earlier versions, and how two versions differ |
+//! | [`history`] | earlier versions |
 //! | `past` | versions of the log by their numbers, proved to be in it |
 //! | [`compare`] | whether two readers were shown one log |
 //! | [`forks`] | the forks that this machine remembers, and how the user settles them |
 //! | `prove` | proofs for paths, which others check without a network |
-//! | [`walk`] | a depth-first walk whose blocks are fetched ahead |
 //! | [`profile`] | lists of what a program reads when it starts |
-//! | [`extract`], [`verify`] | what reads a whole volume |
 //! | [`error`] | what can go wrong |
 
 pub mod compare;
 mod consistency;
-pub mod difference;
 pub mod error;
-pub mod extract;
 pub mod forks;
 pub mod heads;
 pub mod history;
@@ -44,9 +40,7 @@ pub mod profile;
 mod prove;
 mod search;
 mod snapshot;
-pub mod verify;
 pub mod volume;
-pub mod walk;
 
 pub use error::VolumeError;
 pub use past::VersionRef;

@@ -141,7 +141,7 @@ impl Snapshot {
     }
 
     /// The number of the newest policy under which it was judged.
-    pub(crate) fn policy(&self) -> u64 {
+    pub fn policy(&self) -> u64 {
         self.policy
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use store::mirrors::Mirrors;
 use store::{BoxFuture, Replica};
@@ -133,6 +133,11 @@ impl Volume {
     /// Unix seconds, never earlier than what this process or its floor has seen.
     pub fn now(&self) -> u64 {
         self.clock.now()
+    }
+
+    /// How long an operation may take.
+    pub fn patience(&self) -> Duration {
+        self.options.deadline
     }
 
     /// The deadline of an operation that begins now.

@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("content", &["store", "trust"]),
     ("wire", &["store", "trust", "trust-shared"]),
     ("reader", &["store", "trust"]),
-    ("volume", &["content", "reader", "state", "store", "trust"]),
+    ("volume", &["reader", "state", "store", "trust"]),
     ("replica", &["reader", "state", "store", "trust", "volume"]),
     ("publish", &["content", "keys", "state", "store", "trust"]),
     // The state machines of a shared volume's log, which a device and the server have in common.
@@ -39,6 +39,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "share-server",
         &["ordering", "store", "trust", "trust-shared", "wal"],
+    ),
+    (
+        "library",
+        &[
+            "content",
+            "reader",
+            "share",
+            "store",
+            "trust",
+            "trust-shared",
+            "volume",
+            "wire",
+        ],
     ),
     ("guard", &["keys", "state", "store", "trust", "wire"]),
     ("protect", &["wal", "trust"]),

@@ -1,30 +1,8 @@
 //! Devices of shared volumes as users write them.
 
-use std::fmt;
-
-use trust::key::PublicKey;
 use trust_shared::principal::Device;
 
-/// A device as a user writes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeviceName {
-    /// Its number.
-    Number(Device),
-    /// Its key.
-    Key(PublicKey),
-    /// USER/NAME. Several devices of a user may have one name.
-    Named(String),
-}
-
-impl fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceName::Number(number) => write!(f, "{}", number.0),
-            DeviceName::Key(key) => write!(f, "{key}"),
-            DeviceName::Named(name) => write!(f, "`{name}`"),
-        }
-    }
-}
+pub use bulla::members::DeviceName;
 
 /// A device by its number, its key, or USER/NAME.
 pub fn parse_device(text: &str) -> Result<DeviceName, String> {

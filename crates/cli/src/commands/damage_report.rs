@@ -2,34 +2,28 @@
 
 use std::sync::Arc;
 
-use reader::Fetch;
+use bulla::Tree;
+use bulla::verify::{self, Report};
+use reader::Tally;
 use serde_json::Map;
-use volume::verify::{self, Report, Tally};
-use volume::{Snapshot, Volume};
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::session::{about, not_found};
 use crate::text;
 
 /// Reads and verifies the tree below `path`, and shows how far it is.
 pub(super) async fn read(
-    volume: &Arc<Volume>,
-    snapshot: &Arc<Snapshot>,
+    tree: &Tree<'_>,
     path: &[u8],
     tally: &Arc<Tally>,
     bar: &mut Progress,
 ) -> Outcome<Report> {
-    let top = snapshot
-        .resolve(path, Fetch::Until(volume.deadline()))
-        .await
-        .map_err(about(path))?
-        .ok_or_else(|| not_found(path))?;
-    if path.is_empty() {
+    let top = tree.find(path).await?;
+    if let (b"", Some(snapshot)) = (path, tree.snapshot()) {
         bar.signed(&snapshot.record().totals);
     }
-    let work = verify::verify(volume, snapshot, path, &top, tally);
+    let work = verify::verify(tree, &top, tally);
     Ok(bar.during(tally, work).await?)
 }
 

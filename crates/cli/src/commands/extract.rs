@@ -4,52 +4,49 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use reader::{Fetch, Reads};
+use bulla::extract::{self, ExtractOptions, Extracted, Refused};
+use reader::Reads;
+use reader::Tally;
 use serde_json::{Map, json};
-use volume::extract::{self, ExtractOptions, Extracted, Refused};
-use volume::verify::Tally;
 
 use crate::args::Extract;
-use crate::commands::files;
 use crate::config::Config;
 use crate::entry;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::session::{Session, about, not_found};
+use crate::states::State;
 use crate::{sharing, text, units};
 
 /// Extracts.
 pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done> {
-    if let Some(home) = sharing::named(config, &args.reading)? {
-        return files::extract::run(args, home, config, output);
-    }
-    let session = Session::start(config, &args.reading)?;
-    let path = entry::clean(&args.path);
-    let (at, reads) = ((args.past.at.as_ref(), &path[..]), Some(Reads::Everything));
-    let volume = session.open_at(config, &args.reading, at, reads, output)?;
+    let is_shared = sharing::named(config, &args.reading)?.is_some();
     let options = ExtractOptions {
-        owner: args.owner,
-        skip_special: args.skip_special,
+        owner: args.owner && !is_shared,
+        // A member of a shared volume is a stranger.
+        skip_special: args.skip_special || is_shared,
         ..ExtractOptions::default()
     };
+    let path = entry::clean(&args.path);
+    let state = State {
+        reading: &args.reading,
+        past: &args.past,
+        path: &path,
+        reads: Some(Reads::Everything),
+    };
     let tally = Arc::new(Tally::default());
-    let mut bar = Progress::start(output, "extracting");
-    let extracted = session.run(async {
-        let snapshot = volume.current()?;
-        let top = snapshot
-            .resolve(&path, Fetch::Until(volume.deadline()))
-            .await
-            .map_err(about(&path))?
-            .ok_or_else(|| not_found(&path))?;
-        if path.is_empty() {
+    let bar = Progress::start(output, "extracting");
+    let extracted = state.read(config, output, async |tree, output| {
+        let mut bar = bar.clone();
+        let top = tree.find(&path).await?;
+        if let (b"", Some(snapshot)) = (&path[..], tree.snapshot()) {
             bar.signed(&snapshot.record().totals);
         }
-        let from = (&path[..], &*top);
-        let work = extract::extract(&volume, &snapshot, from, &args.dir, &options, &tally);
+        output.lasts();
+        let work = extract::extract(tree, &top, &args.dir, &options, &tally);
         let made = bar.during(&tally, work).await?;
-        Ok((made, snapshot.record().version))
+        Ok((made, tree.snapshot().map(|it| it.record().version)))
     });
     bar.end();
     let (made, version) = extracted.map_err(|failure| cut_off(failure, &args.dir))?;
@@ -113,7 +110,7 @@ fn tell_partly(made: &Extracted, output: &mut Output) -> Outcome<()> {
     Ok(())
 }
 
-fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
+fn tell(made: &Extracted, version: Option<u64>, output: &mut Output) -> Outcome<Done> {
     tell_partly(made, output)?;
     let refused = &made.refused;
     if !output.json() {
@@ -124,18 +121,18 @@ fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
             ),
             false => String::new(),
         };
-        output.line(&format!(
-            "version {version}: {}{kept}",
-            units::totals(&made.totals)
-        ))?;
+        let version = match version {
+            Some(version) => format!("version {version}: "),
+            None => String::new(),
+        };
+        output.line(&format!("{version}{}{kept}", units::totals(&made.totals)))?;
     }
     let exit = if made.skipped_count > 0 || refused.first.is_some() || made.extra_count > 0 {
         Exit::Partial
     } else {
         Exit::Ok
     };
-    let record = json!({
-        "version": version,
+    let mut record = fields(json!({
         "files": made.totals.files,
         "directories": made.totals.directories,
         "other": made.totals.other,
@@ -147,9 +144,12 @@ fn tell(made: &Extracted, version: u64, output: &mut Output) -> Outcome<Done> {
         "went_on": made.went_on,
         "kept": made.kept,
         "extra": made.extra_count,
-    });
+    }));
+    if let Some(version) = version {
+        record.insert("version".to_owned(), version.into());
+    }
     Ok(Done {
         exit,
-        fields: fields(record),
+        fields: record,
     })
 }

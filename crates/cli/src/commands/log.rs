@@ -1,22 +1,26 @@
 //! `bulla log SOURCE` lists the versions of a volume; `bulla diff SOURCE [OLD [NEW]]` compares two of them.
 
-use reader::Fetch;
+use std::sync::Arc;
+
+use ::share::home::Home;
+use bulla::Tree;
+use bulla::diff::diff;
 use serde_json::{Map, Value, json};
 use trust::earlier::Leaf;
 use trust::text::{Noun, write};
 use volume::Snapshot;
 use volume::VersionRef;
 use volume::Volume;
-use volume::difference::difference;
 use volume::history::{Entry, Kept, Standing};
 
-use crate::args::{Diff, Log};
+use crate::args::{Diff, Log, entry};
 use crate::commands::{files, log_compare};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::session::Session;
+use crate::sharing::reading::Opening;
 use crate::{changes, sharing, units};
 
 /// Lists the versions, newest first.
@@ -205,17 +209,18 @@ fn print(entry: &Entry, record: &Map<String, Value>, output: &mut Output) -> Out
 }
 
 /// Prints the differences between two versions.
-pub fn diff(args: &Diff, config: &Config, output: &mut Output) -> Outcome<Done> {
+pub fn compare(args: &Diff, config: &Config, output: &mut Output) -> Outcome<Done> {
     if let Some(home) = sharing::named(config, &args.reading)? {
-        return files::diff::run(args, home, config, output);
+        return shared_diff(args, home, config, output);
     }
     let session = Session::start(config, &args.reading)?;
     let volume = session.open(config, &args.reading, output)?;
     let (old, new) = versions(args, &session, &volume)?;
     let mut counts = [0_u64; 3];
     session.run(async {
-        let how = || Fetch::Until(volume.deadline());
-        difference(&old, &new, how, |change| {
+        let before = Tree::published(&volume, Arc::clone(&old));
+        let after = Tree::published(&volume, Arc::clone(&new));
+        diff(&before, &after, |change| {
             changes::tell(&change, &mut counts, output)
         })
         .await
@@ -234,8 +239,41 @@ pub fn diff(args: &Diff, config: &Config, output: &mut Output) -> Outcome<Done> 
     }))))
 }
 
+/// Prints how a shared volume differs after one entry and after another, or now.
+fn shared_diff(args: &Diff, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let Some(old) = &args.old else {
+        let error = "name the entry after which the volume is compared";
+        let hint = "`bulla log VOLUME` shows the numbers; `bulla diff VOLUME N` compares the volume after entry N with now";
+        return Err(Failure::new(Kind::Usage, error).with_hint(hint));
+    };
+    let (old, new) = (entry(old)?, args.new.as_ref().map(entry).transpose()?);
+    let volume = home.volume().to_string();
+    let opening = Opening::of(config, home, &args.reading);
+    let [added, changed, removed] = opening.read(output, async |shared, output| {
+        let mut counts = [0_u64; 3];
+        let (before, after) = (Tree::shared(shared, Some(old)), Tree::shared(shared, new));
+        diff(&before, &after, |change| {
+            changes::tell(&change, &mut counts, output)
+        })
+        .await?;
+        Ok(counts)
+    })?;
+    Ok(Done::ok(fields(json!({
+        "volume": volume,
+        "old": old,
+        "new": new,
+        "added": added,
+        "changed": changed,
+        "removed": removed,
+    }))))
+}
+
 /// The two versions: by default the newest and the one before it.
-fn versions(args: &Diff, session: &Session, volume: &Volume) -> Outcome<(Snapshot, Snapshot)> {
+fn versions(
+    args: &Diff,
+    session: &Session,
+    volume: &Volume,
+) -> Outcome<(Arc<Snapshot>, Arc<Snapshot>)> {
     let current = volume.current()?;
     let old = match &args.old {
         Some(old) => old.clone(),
@@ -251,7 +289,7 @@ fn versions(args: &Diff, session: &Session, volume: &Volume) -> Outcome<(Snapsho
             }
         })
     };
-    Ok((open(&old)?, open(&new)?))
+    Ok((Arc::new(open(&old)?), Arc::new(open(&new)?)))
 }
 
 /// The version before the newest.

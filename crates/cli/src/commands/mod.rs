@@ -66,7 +66,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Fork(ForkCommand::Show(args)) => fork::show(args, config, output),
         Command::Fork(ForkCommand::Settle(args)) => fork::settle(args, global, config, output),
         Command::Log(args) => log::log(args, config, output),
-        Command::Diff(args) => log::diff(args, config, output),
+        Command::Diff(args) => log::compare(args, config, output),
         Command::Prove(args) => prove::run(args, config, output),
         Command::Check(args) => check::run(args, config, output),
         Command::Witness(command) => witness::run(command, global, config, output),

@@ -1,13 +1,15 @@
 //! `bulla prefetch SOURCE [PATH]`: fetches a volume, or what is below a path, into the disk cache. It reads like
-//! `verify` (`volume::verify`) and waits until the disk has taken each block.
+//! `verify` (`bulla::verify`) and waits until the disk has taken each block.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bulla::Tree;
+use bulla::verify::Report;
 use reader::Reads;
+use reader::Tally;
 use serde_json::json;
 use store::cache::DiskCache;
-use volume::verify::{Report, Tally};
 use volume::{Snapshot, Volume};
 
 use crate::args::Prefetch;
@@ -36,9 +38,10 @@ pub fn run(args: &Prefetch, config: &Config, output: &mut Output) -> Outcome<Don
     disk.wait_for_the_disk();
     let tally = Arc::new(Tally::default());
     let mut bar = Progress::start(output, "fetching");
-    let report = session.run(damage_report::read(
-        &volume, &snapshot, &path, &tally, &mut bar,
-    ))?;
+    let report = session.run(async {
+        let tree = Tree::published(&volume, Arc::clone(&snapshot));
+        damage_report::read(&tree, &path, &tally, &mut bar).await
+    })?;
     disk.finish_writing();
     bar.end();
     tell(&report, (&volume, &snapshot), &disk, output)

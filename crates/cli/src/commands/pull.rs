@@ -4,11 +4,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use reader::Tally;
 use replica::note::{MAX_PATHS, Scope};
 use replica::pull::{self, PullOptions, Pulled};
 use serde_json::json;
 use store::disk::{Disk, Local};
-use volume::verify::Tally;
 
 use super::prune;
 use crate::args::Pull;

@@ -1,8 +1,7 @@
 //! `bulla stat SOURCE [PATH]`: shows the metadata of a file, and the signed version that proves it.
 
-use ::share::home::Home;
+use bulla::{Entry, Tree};
 use bytes::Bytes;
-use reader::Fetch;
 use serde_json::{Map, Value, json};
 use trust::inode::{Content, Inode};
 use trust::text::{Noun, write};
@@ -12,77 +11,76 @@ use crate::args::Stat;
 use crate::config::Config;
 use crate::entry;
 use crate::failure::Outcome;
-use crate::output::{Done, Output};
-use crate::session::{Session, about, not_found};
-use crate::sharing::places::path_of;
-use crate::sharing::reading::Opening;
-use crate::{sharing, text, units};
+use crate::output::{Done, Output, fields};
+use crate::states::State;
+use crate::{text, units};
+
+/// What is shown of a file.
+struct Shown {
+    record: Map<String, Value>,
+    entry: Entry,
+    /// The user or group whose file it is, in a shared volume.
+    owner: Option<String>,
+    xattrs: Vec<(Bytes, Bytes)>,
+}
 
 /// Shows a file.
 pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
-    if let Some(home) = sharing::named(config, &args.reading)? {
-        return shared(args, home, config, output);
-    }
-    let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let volume = session.open_at(
-        config,
-        &args.reading,
-        (args.past.at.as_ref(), &path),
-        None,
-        output,
-    )?;
-    let (snapshot, inode, xattrs) = session.run(async {
-        let snapshot = volume.current()?;
-        let how = || Fetch::Until(volume.deadline());
-        // The path itself: a symbolic link is not followed.
-        let inode = snapshot
-            .resolve(&path, how())
-            .await
-            .map_err(about(&path))?
-            .ok_or_else(|| not_found(&path))?;
-        let xattrs = snapshot.xattrs(&inode, how()).await?;
-        Ok((snapshot, inode, xattrs))
-    })?;
-    let mut record = statement(&volume.id().to_string(), &snapshot);
-    record.extend(entry::record(&path, &inode));
-    record.insert("xattrs".to_owned(), listed(&xattrs));
+    let state = State {
+        reading: &args.reading,
+        past: &args.past,
+        path: &path,
+        reads: None,
+    };
+    // The path itself: a symbolic link is not followed.
+    let shown = state.read(config, output, async |tree, _| look(tree, &path).await)?;
+    let Shown {
+        record,
+        entry: found,
+        owner,
+        xattrs,
+    } = shown;
     if !output.json() {
-        print(output, &record, &path, &inode)?;
+        print(output, &record, &path, &found.inode)?;
+        if let Some(owner) = &owner {
+            output.raw(b"whose    ")?;
+            output.name(owner.as_bytes())?;
+            output.raw(b"\n")?;
+        }
         print_xattrs(output, &xattrs)?;
     }
     Ok(Done::ok(record))
 }
 
-/// Shows a file of a shared volume: whose it is, instead of the statement that proves it.
-fn shared(args: &Stat, home: Home, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let volume = home.volume().to_string();
-    let opening = Opening::of(config, home, &args.reading).at(args.past.entry()?);
-    let (path, file, members, xattrs) = opening.read(output, async |shared, _| {
-        let place = shared.place(&args.path)?;
-        let file = shared.find(&place, false).await?;
-        let members = shared.members().await?;
-        let xattrs = shared.contents().xattrs(&file.inode, shared.how()).await?;
-        Ok((path_of(&place), file, members, xattrs))
-    })?;
-    let mut record = Map::new();
-    record.insert("volume".to_owned(), volume.into());
-    record.insert("owner".to_owned(), members.name(file.id.principal).into());
-    record.extend(entry::record(&path, &file.inode));
-    // How many names a directory has is not in its inode.
-    if matches!(file.inode.content, Content::Directory { .. }) {
+async fn look(tree: &Tree<'_>, path: &[u8]) -> Outcome<Shown> {
+    let found = tree.find(path).await?;
+    let xattrs = tree.xattrs(&found).await?;
+    let volume = tree.volume().to_string();
+    let mut record = match tree.snapshot() {
+        Some(snapshot) => statement(&volume, snapshot),
+        None => fields(json!({"volume": volume})),
+    };
+    let owner = match (tree.as_shared(), found.id()) {
+        (Some(shared), Some(id)) => Some(shared.members().await?.name(id.principal)),
+        _ => None,
+    };
+    if let Some(owner) = &owner {
+        record.insert("owner".to_owned(), owner.as_str().into());
+    }
+    record.extend(entry::record(path, &found.inode));
+    // How many names a directory of a shared volume has is not in its inode.
+    if owner.is_some() && found.is_directory() {
         record.remove("entries");
         record.remove("size");
     }
     record.insert("xattrs".to_owned(), listed(&xattrs));
-    if !output.json() {
-        print_file(output, &record, &path, &file.inode)?;
-        output.raw(b"whose    ")?;
-        output.name(members.name(file.id.principal).as_bytes())?;
-        output.raw(b"\n")?;
-        print_xattrs(output, &xattrs)?;
-    }
-    Ok(Done::ok(record))
+    Ok(Shown {
+        record,
+        entry: found,
+        owner,
+        xattrs,
+    })
 }
 
 /// Extended attributes as JSON.
@@ -132,8 +130,10 @@ fn print(
     inode: &Inode,
 ) -> Outcome<()> {
     print_file(output, record, path, inode)?;
-    let until = record.get("valid_until").map(plain).unwrap_or_default();
-    output.line(&format!("valid to {until}"))
+    match record.get("valid_until") {
+        Some(until) => output.line(&format!("valid to {}", plain(until))),
+        None => Ok(()),
+    }
 }
 
 /// The attributes of a file, and the fields that the record has.

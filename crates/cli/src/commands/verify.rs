@@ -3,50 +3,51 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bulla::verify::Report;
 use reader::Reads;
+use reader::Tally;
 use serde_json::json;
-use volume::verify::{Report, Tally};
 
 use crate::args::Verify;
-use crate::commands::{damage_report, files, serve};
+use crate::commands::{damage_report, serve};
 use crate::config::Config;
 use crate::entry;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::session::Session;
+use crate::states::State;
 use crate::{sharing, units};
 
 /// Verifies.
 pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done> {
-    if let Some(home) = sharing::named(config, &args.reading)? {
-        args.refuse_for_servers()?;
-        return files::verify::run(args, home, config, output);
-    }
-    if serve::check::is_server(&args.reading.source) {
+    let is_shared = sharing::named(config, &args.reading)?.is_some();
+    if !is_shared && serve::check::is_server(&args.reading.source) {
         return serve::check::run(args, output);
     }
     args.refuse_for_servers()?;
-    let session = Session::start(config, &args.reading)?;
     let path = entry::clean(&args.path);
-    let (at, reads) = ((args.past.at.as_ref(), &path[..]), Some(Reads::Everything));
-    let volume = session.open_at(config, &args.reading, at, reads, output)?;
-    let tally = Arc::new(Tally::default());
-    let mut bar = Progress::start(output, "verifying");
-    let snapshot = volume.current()?;
-    let report = session.run(damage_report::read(
-        &volume, &snapshot, &path, &tally, &mut bar,
-    ))?;
+    let state = State {
+        reading: &args.reading,
+        past: &args.past,
+        path: &path,
+        reads: Some(Reads::Everything),
+    };
+    let bar = Progress::start(output, "verifying");
+    let verified = state.read(config, output, async |tree, _| {
+        let tally = Arc::new(Tally::default());
+        let report = damage_report::read(tree, &path, &tally, &mut bar.clone()).await?;
+        let version = tree.snapshot().map(|snapshot| snapshot.record().version);
+        Ok((report, version, tree.volume().to_string()))
+    });
     bar.end();
-    let version = snapshot.record().version;
-    tell(&report, version, &volume.id().to_string(), output)
+    let (report, version, volume) = verified?;
+    tell(&report, version, &volume, output)
 }
 
-fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Outcome<Done> {
+fn tell(report: &Report, version: Option<u64>, volume: &str, output: &mut Output) -> Outcome<Done> {
     let totals = &report.totals;
-    let record = fields(json!({
+    let mut record = fields(json!({
         "volume": volume,
-        "version": version,
         "files": totals.files,
         "other": totals.other,
         "directories": totals.directories,
@@ -55,6 +56,9 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
         "data_bytes": report.data_bytes,
         "damages": report.damage_count,
     }));
+    if let Some(version) = version {
+        record.insert("version".to_owned(), version.into());
+    }
     if let Some(mut failure) =
         damage_report::tell(damage_report::of(report), report.damage_count, output)?
     {
@@ -71,8 +75,12 @@ fn tell(report: &Report, version: u64, volume: &str, output: &mut Output) -> Out
                 units::size(report.data_bytes)
             ),
         };
+        let what = match version {
+            Some(version) => format!("version {version} is complete"),
+            None => "complete".to_owned(),
+        };
         output.line(&format!(
-            "version {version} is complete: {}; verified all metadata with the content of small files{blocks}",
+            "{what}: {}; verified all metadata with the content of small files{blocks}",
             units::totals(totals),
         ))?;
     }

@@ -36,7 +36,7 @@ fn policy_kind(reject: &Reject) -> Kind {
     }
 }
 
-fn home_kind(error: &HomeError) -> Kind {
+pub(super) fn home_kind(error: &HomeError) -> Kind {
     match error {
         HomeError::State(error) => state_kind(error),
         // The hints about key files are about those that users name.
@@ -90,7 +90,7 @@ fn connection_kind(connection: &Connection) -> Kind {
     }
 }
 
-fn client_kind(error: &ClientError) -> Kind {
+pub(super) fn client_kind(error: &ClientError) -> Kind {
     match error {
         ClientError::Home(_) => Kind::BadHome,
         ClientError::Disk(error) => disk_kind(error),

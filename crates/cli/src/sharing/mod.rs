@@ -1,19 +1,13 @@
-//! Shared volumes on this machine: what the commands that use them have in common. Relies on [`::share::home`] and
-//! [`::share::client`].
+//! Shared volumes on this machine: what the commands that use them have in common. Relies on [`bulla::shared`].
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | here | names, random numbers, keys of devices |
-//! | `recovery` | going over to the log that stands after a fork |
+//! | `recovery` | what is told of going over to the log that stands after a fork |
 //! | `session` | a volume that a command has opened |
 //! | `reading` | commands that only read run again in the log that stands |
-//! | `standing` | when a command may ask |
 //! | `archive` | members of a tar stream |
 //! | `directories` | directories that a server and a device read of each other |
-//! | `members` | users, groups and devices by the names that people use |
-//! | `past` | a volume as it was, and its log |
-//! | `places` | paths |
-//! | `walk`, `listings` | what is below a directory |
 
 use std::path::Path;
 
@@ -27,15 +21,9 @@ use crate::failure::{Failure, Kind, Outcome};
 
 pub mod archive;
 pub mod directories;
-mod listings;
-pub mod members;
-pub mod past;
-pub mod places;
 pub mod reading;
 pub mod recovery;
 pub mod session;
-mod standing;
-pub mod walk;
 
 /// Random bytes.
 pub fn random<const N: usize>() -> Outcome<[u8; N]> {

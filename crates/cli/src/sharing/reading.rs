@@ -1,14 +1,16 @@
 //! Commands that only read. If the owners begin the log again meanwhile, the device goes over, and the command runs
 //! again, once (decision 0063). Nothing is printed twice, and no output is half from one log and half from another.
 
-use std::future::Future;
 use std::time::Duration;
 
 use ::share::client::ClientError;
 use ::share::home::{Followed, Home};
 
-use super::recovery::{self, Recovered};
-use super::session::SharedVolume;
+use bulla::shared::SharedVolume;
+use bulla::shared::recovery::{Recovered, follow};
+
+use super::recovery;
+use super::session::Opened;
 use crate::args::{Reading, Waiting};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
@@ -19,7 +21,6 @@ pub struct Opening<'a> {
     config: &'a Config,
     home: Home,
     deadline: Option<Duration>,
-    past: Option<u64>,
     /// Also without its server.
     alone: bool,
 }
@@ -31,7 +32,6 @@ impl<'a> Opening<'a> {
             config,
             home,
             deadline: reading.deadline,
-            past: None,
             alone: false,
         }
     }
@@ -42,17 +42,8 @@ impl<'a> Opening<'a> {
             config,
             home: super::home(config, name)?,
             deadline: waiting.deadline,
-            past: None,
             alone: false,
         })
-    }
-
-    /// Files are those after this entry.
-    pub fn at(self, entry: Option<u64>) -> Opening<'a> {
-        Opening {
-            past: entry,
-            ..self
-        }
     }
 
     /// Opens the volume also without its server.
@@ -63,13 +54,12 @@ impl<'a> Opening<'a> {
         }
     }
 
-    fn open(&self) -> Outcome<SharedVolume> {
+    fn open(&self) -> Outcome<Opened> {
         let home = self.home.clone();
-        let shared = match self.alone {
-            true => SharedVolume::start_alone(self.config, home, self.deadline),
-            false => SharedVolume::start(self.config, home, self.deadline),
-        };
-        Ok(shared?.at(self.past))
+        match self.alone {
+            true => Opened::start_alone(self.config, home, self.deadline),
+            false => Opened::start(self.config, home, self.deadline),
+        }
     }
 
     /// Opens the volume, runs a command that only reads, and closes the volume.
@@ -84,17 +74,18 @@ impl<'a> Opening<'a> {
     ) -> Outcome<T> {
         let mut again = true;
         loop {
-            let shared = self.open()?;
-            let read = shared.run(shared.unless_offered(command(&shared, output)));
-            if !shared.has_moved(&read) {
-                return shared.close(read, output);
+            let opened = self.open()?;
+            let shared = &*opened;
+            let read = opened.run(shared.unless_offered(command(shared, output)));
+            if !opened.failed_by_move(&read) {
+                return opened.close(read, output);
             }
             let nothing_seen = output.take_back();
             if !(again && nothing_seen) {
-                return shared.close(Err(begun_again(nothing_seen)), output);
+                return opened.close(Err(begun_again(nothing_seen)), output);
             }
             again = false;
-            shared.go_over(output)?;
+            opened.go_over(output)?;
         }
     }
 }
@@ -111,78 +102,28 @@ fn begun_again(nothing_seen: bool) -> Failure {
     }
 }
 
-impl SharedVolume {
-    /// Runs a future as long as the log goes on.
-    async fn unless_offered<T>(&self, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-        tokio::select! {
-            biased;
-            outcome = future => outcome,
-            () = self.client().offering() => Err(ClientError::GoneOver.into()),
-        }
-    }
-
-    /// Makes a call, which nobody answers any more once the owners have begun the log again.
-    pub(super) async fn here<T>(
-        &self,
-        call: impl Future<Output = Result<T, ClientError>>,
-        only_reads: bool,
-    ) -> Outcome<T> {
-        let called = self.unless_offered(async { Ok(call.await?) }).await;
-        called.map_err(|failure| match failure.kind {
-            Kind::OtherEpoch if !only_reads => self.open_change(),
-            _ => failure,
-        })
-    }
-
-    /// The failure of a change that nobody answers. It is not made again: it may have had effect, and come back.
-    fn open_change(&self) -> Failure {
-        let error = "the owners have begun the log of this volume again: whether this change stands is not known";
-        let name = self.home().name();
-        let hint = format!(
-            "`bulla share follow {name}` goes over, and brings back what this device alone has. Then look whether the \
-             change is there before you repeat it"
-        );
-        Failure::new(Kind::OtherEpoch, error).with_hint(hint)
-    }
-
-    /// Fails if this device has gone over to another log since the volume was opened: what was read before and what is
-    /// read now do not belong together.
-    pub(super) fn is_here(&self) -> Outcome<()> {
-        // What the home has cannot be read: that does not say that anything has changed.
-        let signed = self.home().signed_policies();
-        if signed.is_ok_and(|signed| signed.len() == self.rules) {
-            return Ok(());
-        }
-        let begun = self.client().policies().newest_epoch().number;
-        match self.home().policies() {
-            Ok(policies) if policies.newest_epoch().number != begun => {
-                Err(ClientError::GoneOver.into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Closes the volume. If its server has shown that the owners have begun the log again, the device goes over: an engine
-    /// of another process may stay in the old log for a while, and a command that begins again would find it there.
+impl Opened {
+    /// Closes the volume. If its server has shown that the owners have begun the log again, the device goes over: an
+    /// engine of another process may stay in the old log for a while, and a command that begins again would find it there.
     fn go_over(self, output: &mut Output) -> Outcome<()> {
         let offered = self.client().offered();
         self.end(output)?;
         let Some(more) = offered else {
             return Ok(());
         };
-        let following = recovery::follow(self.home(), more, self.until());
+        let following = async { Ok(follow(self.home(), more, self.until()).await?) };
         if let Followed::Epoch(epoch) = self.run(following)? {
-            Recovered::at(epoch).tell(output);
+            recovery::tell(&Recovered::at(epoch), output);
         }
         Ok(())
     }
 
     /// Whether a command failed because the owners have begun the log again.
-    fn has_moved<T>(&self, outcome: &Outcome<T>) -> bool {
+    fn failed_by_move<T>(&self, outcome: &Outcome<T>) -> bool {
         match outcome {
             Ok(_) => false,
             Err(failure) if failure.kind == Kind::Interrupted => false,
-            Err(_) => self.client().offered().is_some() || self.is_here().is_err(),
+            Err(_) => self.has_moved(),
         }
     }
 }

@@ -20,6 +20,7 @@ mod history;
 mod keys;
 mod keys_elsewhere;
 mod lab;
+mod library;
 mod links;
 mod lock_waits;
 mod messages;

@@ -5,15 +5,17 @@ use std::fs;
 use std::io::{Cursor, Read};
 use std::sync::Arc;
 
+use bulla::Tree;
+use bulla::extract::{ExtractOptions, extract};
+use bulla::verify::verify;
 use publish::PublishOptions;
 use publish::pipeline::Input;
 use publish::progress::Published;
 use publish::publish_error::PublishError;
+use reader::Tally;
 use sim::random::noise;
 use store::repository::Repository;
-use volume::extract::{ExtractOptions, extract};
-use volume::verify::{Tally, verify};
-use volume::{Fetch, Volume, VolumeOptions};
+use volume::{Volume, VolumeOptions};
 
 use crate::place::Place;
 use crate::tar::{header, pax, seal, whole};
@@ -32,12 +34,12 @@ async fn readable(place: &Place, made: &Published, path: &[u8]) {
             .unwrap(),
     );
     let snapshot = volume.current().unwrap();
-    let how = Fetch::Until(volume.deadline());
-    let top = snapshot.resolve(b"", how).await.unwrap().unwrap();
+    let tree = Tree::published(&volume, snapshot);
+    let top = tree.root().await.unwrap();
     let tally = Arc::new(Tally::default());
-    let report = verify(&volume, &snapshot, b"", &top, &tally).await.unwrap();
+    let report = verify(&tree, &top, &tally).await.unwrap();
     assert!(report.damage_count == 0, "{report:?}");
-    let found = snapshot.resolve(path, how).await.unwrap();
+    let found = tree.look_up(path).await.unwrap();
     assert!(found.is_some(), "{}", path.escape_ascii());
     let target = place.path("out");
     // Devices are left out, as is a file that is longer than the file system takes.
@@ -45,16 +47,9 @@ async fn readable(place: &Place, made: &Published, path: &[u8]) {
         skip_special: true,
         ..ExtractOptions::default()
     };
-    extract(
-        &volume,
-        &snapshot,
-        (b"", &top),
-        &target,
-        &options,
-        &Arc::new(Tally::default()),
-    )
-    .await
-    .unwrap();
+    let tally = Arc::new(Tally::default());
+    let made = extract(&tree, &top, &target, &options, &tally);
+    made.await.unwrap();
     // Deeper than a program can name at once.
     let mut remove = std::process::Command::new("rm");
     assert!(remove.arg("-rf").arg(&target).status().unwrap().success());

@@ -45,12 +45,12 @@ use crate::prune::{self, PruneOptions, Pruned};
 use heads::Offered;
 use limit::Limit;
 use prefetch::SegmentPrefetch;
+use reader::Tally;
 use sources::Sources;
 use state::{Clock, StateError, VolumeState};
 use volume::error::{VolumeError, gravest, is_fork};
 use volume::heads::HeadRound;
 use volume::kept::Kept;
-use volume::verify::Tally;
 use walk::Walk;
 
 /// How a volume is pulled.

@@ -12,8 +12,8 @@ use trust::reach::{Found, Wanted};
 use trust::{Handle, Hasher, Record, Reject};
 
 use super::limit::Limit;
+use reader::Tally;
 use volume::error::VolumeError;
-use volume::verify::Tally;
 
 /// How long a source that did not answer is asked last.
 const DOWN: Duration = Duration::from_secs(10);

@@ -334,9 +334,9 @@ async fn readers_continue_during_publications_and_collections() {
                     .await
                     .unwrap();
                 let snapshot = volume.current().unwrap();
-                let top = snapshot.root().as_ref().clone();
-                let tally = Arc::default();
-                let report = volume::verify::verify(&volume, &snapshot, b"", &top, &tally);
+                let tree = bulla::Tree::published(&volume, snapshot);
+                let (top, tally) = (tree.root().await.unwrap(), Arc::default());
+                let report = bulla::verify::verify(&tree, &top, &tally);
                 assert_eq!(report.await.unwrap().damage_count, 0);
                 reads.fetch_add(1, Ordering::Relaxed);
             }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulla::verify::verify;
 use bytes::Bytes;
+use reader::Tally;
 use replica::pull::{PullError, PullOptions, Pulled, pull};
 use sim::disk::CrashDisk;
 use sim::liar::{Liar, Lie};
@@ -17,8 +19,7 @@ use trust::head::Head;
 use trust::inode::Inode;
 use trust::judge::Freshness;
 use trust::root::RootRecord;
-use volume::verify::{self, Tally};
-use volume::{Fetch, Volume, VolumeOptions};
+use volume::{Volume, VolumeOptions};
 
 /// A tree: files by path.
 pub type Tree = BTreeMap<String, Vec<u8>>;
@@ -240,11 +241,10 @@ pub async fn prove(
     let volume = Volume::open(publisher.model.id(), vec![replica], options);
     let volume = volume.await.ok()?;
     let snapshot = volume.current().unwrap();
-    let how = Fetch::Until(volume.deadline());
-    let top = snapshot.resolve(path.as_bytes(), how).await.unwrap();
-    let top = top.expect("the path is there");
+    let tree = bulla::Tree::published(&volume, Arc::clone(&snapshot));
+    let top = tree.find(path.as_bytes()).await.expect("the path is there");
     let tally = Arc::default();
-    let report = verify::verify(&volume, &snapshot, path.as_bytes(), &top, &tally).await;
+    let report = verify(&tree, &top, &tally).await;
     let report = report.unwrap();
     if report.damage_count > 0 {
         return None;

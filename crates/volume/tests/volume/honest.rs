@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bulla::Tree;
+use bulla::verify::verify;
 use reader::now as at_once;
 use sim::liar::Lie;
 use trust::inode::Content;
 use volume::Fetch;
-use volume::verify::verify;
 
 use crate::world::{World, noise, now, read, soon};
 
@@ -156,7 +157,8 @@ async fn a_verification_waits_once_for_many_directories() {
     let snapshot = volume.current().unwrap();
     let began = tokio::time::Instant::now();
     let (path, tally) = (b"".as_slice(), Arc::default());
-    let report = verify(&volume, &snapshot, path, snapshot.root(), &tally).await;
+    let tree = Tree::published(&volume, snapshot);
+    let report = verify(&tree, &tree.find(path).await.unwrap(), &tally).await;
     let report = report.unwrap();
     assert_eq!(report.damage_count, 0);
     assert_eq!(report.totals.directories, DIRECTORIES + 1);

@@ -8,13 +8,13 @@ mod caching;
 mod comparing;
 mod consistency;
 mod evidence;
-mod extracting;
-mod extracting_on;
+// The tests of the library use all of it.
+#[allow(dead_code)]
+mod far;
 mod forks;
 mod freshness;
 mod graces;
 mod honest;
-mod later;
 mod lies;
 mod locked;
 mod mirrors;
@@ -25,7 +25,5 @@ mod policies;
 mod profiles;
 mod publisher;
 mod siblings;
-mod totals;
-mod walking;
 mod web;
 mod world;

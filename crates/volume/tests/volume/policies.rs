@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bulla::Tree;
+use bulla::verify::verify;
 use bytes::Bytes;
+use reader::Tally;
 use sim::liar::{Lie, PolicyLie};
 use sim::log::Log;
 use store::Replica;
@@ -13,7 +16,6 @@ use trust::error::Class;
 use trust::floor::Floor;
 use trust::head::Head;
 use trust::judge::Freshness;
-use volume::verify::{self, Tally};
 use volume::{Volume, VolumeError, VolumeOptions};
 
 use crate::world::{World, read, tree};
@@ -345,9 +347,9 @@ async fn verify_finds_missing_and_wrong_policies() {
         drop(open(&world, vec![honest(&world)]).await.unwrap());
         let volume = open(&world, vec![mirror]).await.unwrap();
         let snapshot = volume.snapshot();
-        let top = snapshot.root().clone();
+        let tree = Tree::published(&volume, snapshot);
         let tally = Arc::<Tally>::default();
-        let report = verify::verify(&volume, &snapshot, b"", &top, &tally)
+        let report = verify(&tree, &tree.root().await.unwrap(), &tally)
             .await
             .unwrap();
         report.gravest().map(|damage| damage.why.class())

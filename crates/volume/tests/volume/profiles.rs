@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use volume::profile::{MAX_PROFILE_BYTES, Profile, ProfileError};
 use volume::{Fetch, Snapshot, Volume, VolumeOptions};
 
-use crate::walking::{Opened, ROUND_TRIP, waits_since};
+use crate::far::{Opened, ROUND_TRIP, waits_since};
 use crate::world::{World, noise, now, settle, soon};
 
 /// Begins to fetch what a profile names.

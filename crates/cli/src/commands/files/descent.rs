@@ -17,7 +17,7 @@ use trust_shared::principal::{FileId, Name};
 
 use super::unreadable;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::sharing::places::Address;
+use bulla::shared::places::Address;
 
 /// Files that are put at a time.
 const AT_ONCE: u64 = 192;

@@ -13,9 +13,8 @@ use trust_shared::ops::Op;
 use trust_shared::principal::{FileId, Name};
 
 use super::entry_words::{Spot, losses};
-use crate::failure::{Kind, Outcome};
-use crate::sharing::past::prefix;
-use crate::sharing::session::SharedVolume;
+use crate::failure::{Failure, Kind, Outcome};
+use bulla::shared::SharedVolume;
 
 /// Most names that are kept. Files beyond are shown by their numbers.
 const MAX_NAMES: usize = 1 << 18;
@@ -48,7 +47,7 @@ impl<'a> Ways<'a> {
 
     /// The first entry that is looked at: what came after it does not count.
     pub fn begin(&mut self, entry: u64) {
-        self.size.get_or_insert(prefix(entry));
+        self.size.get_or_insert(entry.saturating_add(1));
     }
 
     /// The path of a name.
@@ -95,7 +94,7 @@ impl<'a> Ways<'a> {
         let mut after = None;
         loop {
             let page = self.shared.list_at(self.size, &place, after, false);
-            let page = match page.await {
+            let page = match page.await.map_err(Failure::from) {
                 // Directories that this user may not read, or that are gone meanwhile.
                 Err(failure) if is_hidden(failure.kind) => return Ok(()),
                 page => page?,

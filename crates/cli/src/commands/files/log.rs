@@ -20,10 +20,10 @@ use crate::commands::share::members::word;
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
-use crate::sharing::members::Membership;
 use crate::sharing::reading::Opening;
-use crate::sharing::session::SharedVolume;
 use crate::{entry, text, units};
+use bulla::members::Membership;
+use bulla::shared::SharedVolume;
 
 /// Two bounds that are so close are shown as one time, ms.
 const EXACT_MS: u64 = 60_000;

@@ -1,4 +1,4 @@
-//! Commands about the files of a shared volume: `bulla put`, `mkdir`, `mv`, `rm`; and `extract` and `verify` there.
+//! Commands about the files of a shared volume: `bulla put`, `mkdir`, `mv`, `rm`; and its `log`.
 //!
 //! | module | commands |
 //! |---|---|
@@ -8,20 +8,17 @@
 //! | `words` | FILE... VOLUME [PATH] |
 //! | `names` | `mkdir`, `mv` |
 //! | `remove` | `rm` |
-//! | `extract`, `verify`, `log`, `diff` | the same commands as for published volumes |
+//! | `log` | who did what |
 //! | `entry_words`, `entry_paths` | what an op of the log does, in words; the paths of its files |
 
 mod descent;
-pub mod diff;
 mod entry_paths;
 mod entry_words;
-pub mod extract;
 pub mod log;
 pub mod names;
 mod overwriting;
 pub mod put;
 pub mod remove;
-pub mod verify;
 mod words;
 
 use std::os::unix::ffi::OsStrExt;

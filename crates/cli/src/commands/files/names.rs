@@ -11,15 +11,16 @@ use crate::args::{Mkdir, Mv};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::places::{Address, below, shown};
-use crate::sharing::session::{SharedVolume, now};
+use crate::sharing::session::Opened;
+use bulla::shared::places::{Address, below, shown};
+use bulla::shared::{SharedVolume, now};
 
 /// Permissions of a new directory.
 const DIRECTORY_MODE: u16 = 0o755;
 
 /// Makes directories.
 pub fn mkdir(args: &Mkdir, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
+    let shared = Opened::named(config, &args.volume, &args.waiting)?;
     let made = shared.run(async {
         let owner = match &args.group {
             None => None,
@@ -27,7 +28,7 @@ pub fn mkdir(args: &Mkdir, config: &Config, output: &mut Output) -> Outcome<Done
         };
         let mut made = 0;
         for path in &args.path {
-            let place = shared.place(path)?;
+            let place = shared.place(path.as_encoded_bytes())?;
             made += make(&shared, &place, owner, args.parents).await?;
         }
         Ok(made)
@@ -78,8 +79,8 @@ pub async fn ensure(
             Err(Failure::new(Kind::Misfit, error))
         }
         None => {
-            let made = shared.create(place, inode, owner).await;
-            made.map(|id| (id, true))
+            let made = shared.create(place, inode, owner).await?;
+            Ok((made, true))
         }
     }
 }
@@ -95,17 +96,17 @@ pub fn directory(mode: u16) -> Inode {
 
 /// Moves files and directories.
 pub fn mv(args: &Mv, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
+    let shared = Opened::named(config, &args.volume, &args.waiting)?;
     let moved = shared.run(async {
         let Some((last, files)) = args.path.split_last() else {
             return Ok(());
         };
-        let to = shared.place(last)?;
+        let to = shared.place(last.as_encoded_bytes())?;
         let needs_directory = files.len() > 1 || last.as_bytes().ends_with(b"/");
         // What cannot be moved is refused before the first change.
         let mut moves = Vec::new();
         for file in files {
-            let from = shared.place(file)?;
+            let from = shared.place(file.as_encoded_bytes())?;
             let to = target(&shared, &from, &to, needs_directory).await?;
             shared.find(&from, false).await?;
             if from.path.len() < to.path.len() && to.path.starts_with(&from.path) {

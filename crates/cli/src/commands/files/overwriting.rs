@@ -18,10 +18,10 @@ use trust_shared::principal::FileId;
 use super::log::{shown, time};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Output, fields};
-use crate::sharing::members::Membership;
-use crate::sharing::places::{Address, path_of};
-use crate::sharing::session::{Made, SharedVolume};
 use crate::text;
+use bulla::members::Membership;
+use bulla::shared::places::{Address, path_of};
+use bulla::shared::{Made, SharedVolume};
 
 /// Replaced files that are named.
 const NAMED: usize = 3;
@@ -69,7 +69,8 @@ impl<'a> Overwriting<'a> {
             start: self.shared.client().root(),
             path: Vec::new(),
         };
-        self.shared.look_back(entry, &root).await.map(drop)
+        self.shared.look_back(entry, &root).await?;
+        Ok(())
     }
 
     /// Makes a file. None: somebody else has changed what it would have replaced, which is told.

@@ -49,9 +49,10 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
-use crate::sharing::places::Address;
-use crate::sharing::session::{SharedVolume, defect, now};
+use crate::sharing::session::Opened;
 use crate::text;
+use bulla::shared::places::Address;
+use bulla::shared::{SharedVolume, now};
 
 /// A page of a directory is worth asking for if so many of its names may be wanted.
 const NAMES_IN_PAGE: usize = 64;
@@ -67,7 +68,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
     let state = config.path("state-dir").unwrap_or_default();
     let find = |name: &str| Ok(Home::find(&state, name)?);
     let words = Words::of(&args.words, find)?;
-    let shared = SharedVolume::start(config, words.home, args.waiting.deadline)?;
+    let shared = Opened::start(config, words.home, args.waiting.deadline)?;
     let putting = Putting {
         shared: &shared,
         is_recursive: args.recursive,
@@ -80,7 +81,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
         overwriting: Overwriting::of(&shared, args.expect),
     };
     let put = shared.run(async {
-        let place = Address::of(shared.place(&words.path)?);
+        let place = Address::of(shared.place(words.path.as_encoded_bytes())?);
         putting.overwriting.check().await?;
         let ends_with_slash = words.path.as_bytes().ends_with(b"/");
         putting.all(&words.files, place, ends_with_slash).await
@@ -297,7 +298,7 @@ impl Putting<'_, '_> {
                 .rename(beside.clone(), &link.to, &self.output);
             if !renamed.await? {
                 let gone = Call::Unlink { place: beside };
-                return self.shared.change(gone, &shown).await;
+                return Ok(self.shared.change(gone, &shown).await?);
             }
         }
         self.totals.borrow_mut().files += 1;
@@ -328,7 +329,7 @@ impl Putting<'_, '_> {
     async fn old(&self, old: &Old, at: &Address) -> Outcome<Option<FileThere>> {
         match old {
             Old::Known(file) => Ok(file.clone()),
-            Old::Unknown => self.shared.look(&at.name, false).await,
+            Old::Unknown => Ok(self.shared.look(&at.name, false).await?),
         }
     }
 
@@ -467,7 +468,7 @@ impl Putting<'_, '_> {
         match stored.map_err(|why| not_uploaded(path, why))? {
             FileContent::Array(root) => Ok((Xattrs::Stored(root), access)),
             // Content that is longer than an inode holds is an array.
-            _ => Err(defect()),
+            _ => Err(Failure::from(bulla::Error::Defect)),
         }
     }
 
@@ -516,13 +517,13 @@ impl Putting<'_, '_> {
 /// A name beside this one that nobody else uses, for a link that is then renamed.
 fn beside(place: &Place) -> Outcome<Place> {
     let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|_| defect())?;
+    getrandom::fill(&mut random).map_err(|_| Failure::from(bulla::Error::Defect))?;
     let name = format!(".bulla-put-{:016x}", u64::from_le_bytes(random));
     let mut beside = place.clone();
     beside.path.pop();
     beside
         .path
-        .push(Name::new(name.as_bytes()).map_err(|_| defect())?);
+        .push(Name::new(name.as_bytes()).map_err(|_| Failure::from(bulla::Error::Defect))?);
     Ok(beside)
 }
 

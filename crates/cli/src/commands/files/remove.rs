@@ -18,8 +18,9 @@ use crate::args::Rm;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::places::{Address, shown};
-use crate::sharing::session::{Page, SharedVolume};
+use crate::sharing::session::Opened;
+use bulla::shared::places::{Address, shown};
+use bulla::shared::{Names, SharedVolume};
 
 /// Limit of the depth of nested directories.
 const MAX_DEPTH: usize = 2048;
@@ -41,13 +42,13 @@ enum Named {
 
 /// Removes.
 pub fn run(args: &Rm, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
+    let shared = Opened::named(config, &args.volume, &args.waiting)?;
     let removed = shared.run(async {
         // What cannot be done is refused before the first change.
         let mut all = Vec::new();
         let mut places: Vec<Place> = Vec::new();
         for path in &args.path {
-            let place = shared.place(path)?;
+            let place = shared.place(path.as_encoded_bytes())?;
             let named = named(&shared, args, place.clone()).await?;
             // What was named before, or lies in what was named before, goes with that.
             if !places
@@ -101,7 +102,9 @@ async fn named(shared: &SharedVolume, args: &Rm, place: Place) -> Outcome<Named>
 
 async fn unlink(shared: &SharedVolume, at: &Address) -> Outcome<()> {
     let place = at.name.clone();
-    shared.change(Call::Unlink { place }, &|| at.shown()).await
+    Ok(shared
+        .change(Call::Unlink { place }, &|| at.shown())
+        .await?)
 }
 
 /// Names a directory among those that are being removed.
@@ -133,7 +136,7 @@ enum Step {
 
 /// What came of a step.
 enum Became {
-    Listed(Number, Page),
+    Listed(Number, Names),
     Unlinked(Number),
     Gone(Number),
     Refused(Number, Failure),
@@ -219,7 +222,8 @@ impl<'a> Removal<'a> {
                 Step::Rmdir(_) => {
                     let place = at.name.clone();
                     let call = Call::Rmdir { place };
-                    match shared.change(call, &|| at.shown()).await {
+                    let done = shared.change(call, &|| at.shown()).await;
+                    match done.map_err(Failure::from) {
                         Err(why) if why.kind == Kind::Misfit => Ok(Became::Refused(number, why)),
                         done => done.map(|()| Became::Gone(number)),
                     }
@@ -255,7 +259,7 @@ impl<'a> Removal<'a> {
         Ok(())
     }
 
-    fn listed(&mut self, number: Number, page: Page) -> Outcome<()> {
+    fn listed(&mut self, number: Number, page: Names) -> Outcome<()> {
         let Some(doomed) = self.doomed.get_mut(&number) else {
             return Ok(());
         };

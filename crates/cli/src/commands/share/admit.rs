@@ -21,7 +21,9 @@ use crate::args::{Global, ShareDeviceAdd, ShareInvite, Waiting};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{self, Done, Output, fields};
-use crate::sharing::{self, members::Member, random, session::SharedVolume};
+use bulla::members::Member;
+
+use crate::sharing::{self, random, session::Opened};
 use crate::{session, text};
 
 /// How long an inviter waits, if nothing is said. The server keeps the messages that long.
@@ -84,7 +86,7 @@ fn prepare(
     user: Option<&Label>,
     output: &mut Output,
 ) -> Outcome<Invitation> {
-    let shared = SharedVolume::start(config, home.clone(), waiting.deadline)?;
+    let shared = Opened::start(config, home.clone(), waiting.deadline)?;
     let asked = shared.run(async {
         let members = shared.members().await?;
         members.require_admin(home.device())?;
@@ -225,7 +227,7 @@ fn admit(
     (device, user, label): (DeviceKey, &Label, Option<&Label>),
     output: &mut Output,
 ) -> Outcome<Member> {
-    let shared = SharedVolume::start(config, home.clone(), waiting.deadline)?;
+    let shared = Opened::start(config, home.clone(), waiting.deadline)?;
     let admitted = shared.run(async {
         let members = shared.members().await?;
         let key = device
@@ -264,7 +266,8 @@ fn admit(
         member.label = None;
         output.warn(&format!(
             "device {} is admitted, and has no name: {}; `bulla share device name` gives it one",
-            member.device.0, why.error
+            member.device.0,
+            Failure::from(why).error
         ));
     }
     Ok(member)

@@ -10,13 +10,14 @@ use crate::args::{DeviceName, ShareBeacon};
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::members::{Member, Membership};
-use crate::sharing::session::{SharedVolume, defect};
+use crate::sharing::session::Opened;
 use crate::units;
+use bulla::members::{Member, Membership};
+use bulla::shared::SharedVolume;
 
 /// Keeps in the home that a device is a beacon, or that it is none any more.
 pub fn run(args: &ShareBeacon, config: &Config, output: &mut Output) -> Outcome<Done> {
-    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
+    let shared = Opened::named(config, &args.volume, &args.waiting)?;
     let home = shared.home().clone();
     let set = shared.run(async {
         let members = known_members(&shared).await?;
@@ -69,7 +70,8 @@ fn named(
         }
     }
     let found = members.device(&args.device);
-    let member = found.map_err(|failure| match args.none {
+    let member = found.map_err(Failure::from);
+    let member = member.map_err(|failure| match args.none {
         true => failure.with_hint(
             "a device that was removed is named by its key, which `bulla share status VOLUME` shows",
         ),
@@ -90,6 +92,6 @@ pub async fn known_members(shared: &SharedVolume) -> Outcome<Membership> {
     };
     match asked?.answer {
         Answer::Members(roll) => Ok(Membership::of(roll)),
-        _ => Err(defect()),
+        _ => Err(Failure::from(bulla::Error::Defect)),
     }
 }

@@ -15,8 +15,9 @@ use crate::commands::key;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::session::SharedVolume;
+use crate::sharing::session::Opened;
 use crate::units;
+use bulla::shared::SharedVolume;
 
 /// Signs a checkpoint, or compares one.
 pub fn run(
@@ -29,7 +30,7 @@ pub fn run(
         Some(path) => Some(key::load(path, &args.passphrase, global.no_input)?),
         None => None,
     };
-    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
+    let shared = Opened::named(config, &args.volume, &args.waiting)?;
     let patience = shared.until().saturating_duration_since(Instant::now());
     if args.check {
         let checked = shared.run(check(&shared, patience));

@@ -16,8 +16,9 @@ use crate::args::ShareCompare;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::session::SharedVolume;
+use crate::sharing::session::Opened;
 use crate::units;
+use bulla::shared::SharedVolume;
 
 /// What the device with the shorter log does: the longer log proves a fork.
 const BEHIND: &str = "compare the other way round: run `bulla share compare` here, and give its text to the other device. Or \
@@ -27,7 +28,7 @@ const BEHIND: &str = "compare the other way round: run `bulla share compare` her
 pub fn run(args: &ShareCompare, config: &Config, output: &mut Output) -> Outcome<Done> {
     let text = args.seen.as_deref().map(read).transpose()?;
     // What this device has seen can be compared without the server.
-    let shared = SharedVolume::open_alone(config, &args.volume, &args.waiting)?;
+    let shared = Opened::alone(config, &args.volume, &args.waiting)?;
     match text {
         None => print(shared, output),
         Some(text) => compare(shared, &text, output),
@@ -35,7 +36,7 @@ pub fn run(args: &ShareCompare, config: &Config, output: &mut Output) -> Outcome
 }
 
 /// Prints the newest note. Without a connection it says what was seen before.
-fn print(shared: SharedVolume, output: &mut Output) -> Outcome<Done> {
+fn print(shared: Opened, output: &mut Output) -> Outcome<Done> {
     let asked = shared.run(async { Ok(shared.client().status(shared.until()).await?.note) });
     let (volume, orderer) = known(&shared);
     let note = shared.close(asked, output)?.ok_or_else(|| {
@@ -55,7 +56,7 @@ fn known(shared: &SharedVolume) -> (VolumeId, PublicKey) {
     (shared.home().volume(), policies.newest_epoch().orderer)
 }
 
-fn compare(shared: SharedVolume, text: &str, output: &mut Output) -> Outcome<Done> {
+fn compare(shared: Opened, text: &str, output: &mut Output) -> Outcome<Done> {
     let compared = shared.run(async {
         let (volume, orderer) = known(&shared);
         let note = *note_of(text, volume, &orderer)?.signed();

@@ -10,31 +10,33 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use ::share::files::{Answer, Call, File, Place};
+use ::share::files::{Answer, Call};
+use bulla::walk::{MAX_DEPTH, Step};
+use bulla::{Entry, Tree};
 use bytes::Bytes;
 use publish::pipeline::{self, Input, PublishOptions};
 use publish::progress::{Published, Silent};
 use publish::publish_error::PublishError;
-use reader::Tree;
+use reader::Reads;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use trust::inode::{Content, FileKind, Inode};
+use trust::inode::{Content, Inode};
 use trust::signer::Signer;
-use trust_shared::principal::{FileId, Name};
+use trust_shared::principal::FileId;
 
 use crate::args::{Global, ShareExport};
 use crate::commands::{key, publish as publishing};
 use crate::config::Config;
+use crate::entry;
 use crate::exit::Exit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output};
 use crate::progress::Progress;
+use crate::session::not_found;
 use crate::sharing::archive::{Member, What, end, padding};
-use crate::sharing::past::prefix;
-use crate::sharing::places::{path_of, shown};
-use crate::sharing::session::{SharedVolume, defect};
-use crate::sharing::walk::Walk;
+use crate::sharing::session::Opened;
 use crate::text;
+use bulla::shared::SharedVolume;
 
 /// The attribute of the root directory that says what was exported.
 const ORIGIN: &[u8] = b"user.bulla-export";
@@ -57,21 +59,17 @@ pub fn run(
     let entry = args.past.entry()?;
     let path = key::path(args.key.as_ref(), config)?;
     let key = key::signer(&path, &args.passphrase, global)?;
-    let shared = SharedVolume::open(config, &args.volume, &args.waiting)?;
+    let shared = Opened::named(config, &args.volume, &args.waiting)?;
     let options = options(args, config, &shared)?;
     let found = shared.run(origin(&shared, entry));
-    let (origin, shared) = match found {
-        Ok(origin) => {
-            let at = origin.entry;
-            (origin, shared.at(at))
-        }
+    let origin = match found {
+        Ok(origin) => origin,
         Err(why) => return shared.close(Err(why), output),
     };
     let bar = Progress::start(output, "exporting");
     let (to, from) = channel(WAITING);
     let mut sending = Sending {
-        shared: &shared,
-        contents: shared.contents(),
+        tree: Tree::shared(&shared, origin.entry).read_once(),
         to,
         bar: bar.clone(),
         linked: HashMap::new(),
@@ -88,7 +86,10 @@ pub fn run(
         }
         sending.close();
         let published = publishing.join();
-        published.map_or_else(|_| Err(defect()), |published| ended(sent, published))
+        published.map_or_else(
+            |_| Err(Failure::from(bulla::Error::Defect)),
+            |published| ended(sent, published),
+        )
     });
     bar.end();
     let skipped = std::mem::take(&mut sending.skipped);
@@ -169,13 +170,13 @@ async fn origin(shared: &SharedVolume, at: Option<u64>) -> Outcome<Origin> {
         Some(at) => Some(at),
         None => newest(shared).await?,
     };
-    let root = match entry.map(prefix) {
+    let root = match entry.map(|entry| entry.saturating_add(1)) {
         None => None,
         Some(size) => {
             let look = shared.client().look(Call::Root { size }, shared.until());
             match look.await?.answer {
                 Answer::Root(root) => root,
-                _ => return Err(defect()),
+                _ => return Err(Failure::from(bulla::Error::Defect)),
             }
         }
     };
@@ -236,8 +237,7 @@ impl Read for Pipe {
 type Skipped = (Vec<u8>, &'static str);
 
 struct Sending<'a> {
-    shared: &'a SharedVolume,
-    contents: Tree,
+    tree: Tree<'a>,
     to: Sender<Bytes>,
     bar: Progress,
     /// The first name of files that have several.
@@ -264,22 +264,34 @@ impl Sending<'_> {
     }
 
     async fn all(&mut self, args: &ShareExport, origin: &Origin) -> Outcome<()> {
-        let top = self.shared.place(&args.path)?;
-        let file = self.shared.find(&top, true).await?;
-        if file.inode.kind() != FileKind::Directory {
-            let error = format!("{}: it is not a directory", shown(&top));
+        let path = entry::clean(&args.path);
+        let top = self.tree.follow(&path).await?;
+        let top = top.ok_or_else(|| not_found(&path))?;
+        if !top.is_directory() {
+            let error = format!("{}: it is not a directory", text::printable(&path));
             return Err(Failure::new(Kind::Misfit, error));
         }
-        let mut xattrs = self.xattrs(&file.inode).await?;
+        let mut xattrs = self.xattrs(&top).await?;
         xattrs.retain(|(name, _)| name != ORIGIN);
         xattrs.push((Bytes::from_static(ORIGIN), origin.attribute()));
         let what = What::Directory;
-        self.member(b"./", what, &file.inode, &xattrs).await?;
-        let depth = top.path.len();
-        let (mut walk, contents) = Walk::with_contents(self.shared, top, &file.inode);
-        self.contents = contents;
-        while let Some((place, file)) = walk.next().await? {
-            self.one(&place, depth, &file).await?;
+        self.member(b"./", what, &top.inode, &xattrs).await?;
+        let above = top.path.len() + usize::from(!top.path.is_empty());
+        let tree = self.tree.read_once();
+        let mut walk = tree.walk(&top, Reads::Everything);
+        while let Some(step) = walk.next().await.map_err(|unlisted| unlisted.why)? {
+            let Step::Entry(entry) = step else {
+                continue;
+            };
+            self.one(entry.path.get(above..).unwrap_or_default(), &entry)
+                .await?;
+            if entry.is_directory() {
+                if walk.depth() >= MAX_DEPTH {
+                    let error = format!("{} is nested too deeply", text::printable(&entry.path));
+                    return Err(Failure::new(Kind::Malformed, error));
+                }
+                walk.enter(entry);
+            }
         }
         if walk.hidden() > 0 {
             let why = "files that this user may not read";
@@ -290,13 +302,12 @@ impl Sending<'_> {
         self.to.send(Bytes::new()).await.map_err(gone)
     }
 
-    async fn one(&mut self, place: &Place, depth: usize, file: &File) -> Outcome<()> {
-        let names = place.path.get(depth..).unwrap_or_default();
-        let names: Vec<&[u8]> = names.iter().map(Name::as_bytes).collect();
-        let path = names.join(&b'/');
-        let inode = &*file.inode;
-        if let Some(first) = self.linked.get(&file.id).cloned() {
-            return self.member(&path, What::HardLink(&first), inode, &[]).await;
+    /// Sends an entry. `path`: from the directory that is exported.
+    async fn one(&mut self, path: &[u8], entry: &Entry) -> Outcome<()> {
+        let inode = &entry.inode;
+        let first = entry.id().and_then(|id| self.linked.get(&id).cloned());
+        if let Some(first) = first {
+            return self.member(path, What::HardLink(&first), inode, &[]).await;
         }
         let what = match &inode.content {
             Content::Regular(_) => What::Regular(inode.content.size()),
@@ -311,26 +322,25 @@ impl Sending<'_> {
             }
             _ => {
                 let why = "a socket, or a device file with too high a number";
-                self.skipped.push((path_of(place), why));
+                self.skipped.push((entry.path.to_vec(), why));
                 return Ok(());
             }
         };
-        let xattrs = self.xattrs(inode).await?;
-        self.member(&path, what, inode, &xattrs).await?;
+        let xattrs = self.xattrs(entry).await?;
+        self.member(path, what, inode, &xattrs).await?;
         if let What::Regular(bytes) = what {
-            self.content(inode, bytes).await?;
+            self.content(entry, bytes).await?;
         }
         let is_linked = inode.links > 1 && what != What::Directory;
-        if is_linked && self.linked.len() < MAX_LINKED {
-            self.linked.insert(file.id, path);
+        if let (true, Some(id)) = (is_linked && self.linked.len() < MAX_LINKED, entry.id()) {
+            self.linked.insert(id, path.to_vec());
         }
         Ok(())
     }
 
     /// The attributes that a published volume may have.
-    async fn xattrs(&self, inode: &Inode) -> Outcome<Vec<(Bytes, Bytes)>> {
-        let how = self.shared.how();
-        let mut xattrs = self.contents.xattrs(inode, how).await?;
+    async fn xattrs(&self, entry: &Entry) -> Outcome<Vec<(Bytes, Bytes)>> {
+        let mut xattrs = self.tree.xattrs(entry).await?;
         xattrs.retain(|(name, _)| !name.starts_with(b"user.bulla."));
         Ok(xattrs)
     }
@@ -352,13 +362,10 @@ impl Sending<'_> {
         self.send(member.head()).await
     }
 
-    async fn content(&mut self, inode: &Inode, bytes: u64) -> Outcome<()> {
+    async fn content(&mut self, entry: &Entry, bytes: u64) -> Outcome<()> {
         let mut at = 0;
         while at < bytes {
-            let pieces = self
-                .contents
-                .read(inode, at, WINDOW_BYTES, self.shared.how())
-                .await?;
+            let pieces = self.tree.read(entry, at, WINDOW_BYTES).await?;
             let window = pieces.concat();
             if window.is_empty() {
                 let error = "a file is shorter than its inode says";

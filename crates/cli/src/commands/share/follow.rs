@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use crate::sharing::directories::open_server;
-use crate::sharing::session::SharedVolume;
+use crate::sharing::session::Opened;
 use crate::sharing::{self, recovery};
 use crate::{session, units};
 
@@ -43,9 +43,9 @@ pub fn run(args: &ShareFollow, config: &Config, output: &mut Output) -> Outcome<
         }
     };
     let home = sharing::home(config, &args.volume)?;
-    let shared = SharedVolume::start_with(config, home, args.waiting.deadline, other.as_ref())?;
+    let shared = Opened::start_with(config, home, args.waiting.deadline, other.as_ref())?;
     let epoch = shared.client().policies().newest_epoch().number;
-    let recovered = shared.recovered().fields();
+    let recovered = recovery::record(shared.recovered());
     let server_failed = shared.recovered().has_failed();
     let home = shared.home().clone();
     let engine = shared.client().view().process;

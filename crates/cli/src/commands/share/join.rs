@@ -18,7 +18,7 @@ use crate::args::ShareJoin;
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::session::SharedVolume;
+use crate::sharing::session::Opened;
 use crate::sharing::{self, random};
 use crate::{session, units};
 
@@ -157,10 +157,10 @@ fn enter(
     deadline: Option<Duration>,
     output: &mut Output,
 ) -> Outcome<Done> {
-    let shared = SharedVolume::start(config, home.clone(), deadline)?;
+    let shared = Opened::start(config, home.clone(), deadline)?;
     let member = shared.run(async {
         let members = shared.members().await?;
-        members.own(home.device())
+        Ok(members.own(home.device())?)
     });
     let member = shared.close(member, output)?;
     if !output.json() {

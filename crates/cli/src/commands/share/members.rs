@@ -13,10 +13,11 @@ use crate::args::{
 use crate::config::Config;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::members::Membership;
 use crate::sharing::random;
 use crate::sharing::reading::Opening;
-use crate::sharing::session::SharedVolume;
+use crate::sharing::session::Opened;
+use bulla::members::Membership;
+use bulla::shared::SharedVolume;
 
 /// The word for a role.
 pub fn word(role: Role) -> &'static str {
@@ -34,7 +35,7 @@ fn decide(
     (volume, waiting): (&str, &crate::args::Waiting),
     work: impl AsyncFnOnce(&SharedVolume, &Membership) -> Outcome<Value>,
 ) -> Outcome<Done> {
-    let shared = SharedVolume::open(config, volume, waiting)?;
+    let shared = Opened::named(config, volume, waiting)?;
     let decided = shared.run(async {
         let members = shared.members().await?;
         work(&shared, &members).await

@@ -24,9 +24,8 @@ use crate::metrics::Listening;
 use crate::notify;
 use crate::output::{Done, Output, fields};
 use crate::session;
-use crate::sharing::recovery::Recovered;
-use crate::sharing::session::{now, refused};
-use crate::sharing::{places, recovery};
+use bulla::shared::recovery::{self, Recovered};
+use bulla::shared::{now, places};
 
 /// How often the state is looked at, for the service manager and for metrics.
 const LOOK: Duration = Duration::from_secs(1);
@@ -228,7 +227,7 @@ impl Running {
 /// Starts the engine of a home, without its server too: that may come later. If the device has proof against its server, and
 /// the owners have begun the log again, it goes over to that epoch.
 async fn open(home: &Home, until: Instant) -> Outcome<(Client, Option<u64>)> {
-    recovery::enter(home, until, async |_, _| Ok(())).await
+    Ok(recovery::enter(home, until, async |_, _| Ok(())).await?)
 }
 
 fn log_new_epoch() {
@@ -276,7 +275,8 @@ async fn beacon(args: &ShareRun, running: &[Running], deadline: Duration) -> Fai
         match sign(&volume.client(), path, text, deadline).await {
             Ok(None) => {}
             Ok(Some(why)) => {
-                return refused(&why, &crate::text::printable(path.as_encoded_bytes()));
+                let about = crate::text::printable(path.as_encoded_bytes());
+                return bulla::Error::Refused { about, why }.into();
             }
             Err(error) if error.exit() == Kind::Usage.exit() => return error,
             Err(error) => tracing::warn!(%error, "the beacon's entry was not confirmed"),
@@ -291,7 +291,7 @@ async fn sign(
     text: String,
     deadline: Duration,
 ) -> Outcome<Option<Refused>> {
-    let place = places::place(client.root(), path)?;
+    let place = places::place(client.root(), path.as_encoded_bytes())?;
     if place.path.is_empty() {
         let error = "--write needs the path of a file in the volume";
         return Err(Failure::new(Kind::Usage, error));

@@ -16,11 +16,11 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Done, Output, fields};
-use crate::sharing::members::Member;
 use crate::sharing::reading::Opening;
 use crate::sharing::recovery::entries;
-use crate::sharing::session::SharedVolume;
 use crate::units;
+use bulla::members::Member;
+use bulla::shared::SharedVolume;
 
 /// How long the server may take to name its checkpoints.
 const CHECKPOINT: Duration = Duration::from_secs(5);

@@ -1,0 +1,133 @@
+//! What can go wrong with a volume of any kind. Each error says what failed and where.
+
+use content::upload::UploadError;
+use reader::ReadError;
+use share::client::ClientError;
+use share::files::Refused;
+use share::home::HomeError;
+use trust::error::Class;
+use trust::text::printable;
+use volume::VolumeError;
+use wire::LocationError;
+
+use crate::members::MemberError;
+
+/// An error of a volume.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// SOURCE or LOCATION is wrong, or cannot be opened.
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    /// A published volume.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A block or a path of a volume of any kind.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// What this machine keeps of a shared volume.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The client of a shared volume.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A user, group or device of a shared volume.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// Content cannot be read, cut or stored.
+    #[error(transparent)]
+    Content(#[from] UploadError),
+    /// This machine has no shared volume of this name.
+    #[error("this machine has no shared volume `{name}`")]
+    NoShared {
+        /// A name, or the text of a volume id.
+        name: String,
+    },
+    /// The volume proves that the path does not exist.
+    #[error("{path}: not in the volume")]
+    NotFound {
+        /// For people.
+        path: String,
+    },
+    /// No file of a volume can have this path.
+    #[error("{path}: {why}")]
+    BadPath {
+        /// For people.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// No location has this version, or the volume never had it.
+    #[error("no location has version {version}")]
+    NoVersion {
+        /// A number or a name.
+        version: String,
+    },
+    /// A shared volume refuses a call, which has no effect.
+    #[error("{about}: {why}")]
+    Refused {
+        /// What the call is about, for people.
+        about: String,
+        /// Why it has no effect.
+        why: Refused,
+    },
+    /// An answer would rest on what a silent device wrote.
+    #[error("the server or {whose} is silent, and what it wrote last is not used")]
+    Silent {
+        /// The volume's name on this machine.
+        volume: String,
+        /// The device's number, or its key.
+        device: String,
+        /// The device, for people.
+        whose: String,
+    },
+    /// The owners have begun the log again during a change.
+    #[error(
+        "the owners have begun the log of this volume again: whether this change stands is not known"
+    )]
+    Undecided {
+        /// The volume's name on this machine.
+        volume: String,
+    },
+    /// Directories are nested more deeply than anybody follows.
+    #[error("{path} is nested too deeply")]
+    TooDeep {
+        /// For people.
+        path: String,
+    },
+    /// Two states of different volumes cannot be compared.
+    #[error("the two states are of different volumes")]
+    OtherVolume,
+    /// A defect of this library.
+    #[error("a shared volume gave an answer of another kind")]
+    Defect,
+}
+
+impl Error {
+    /// The product-wide name of the error, if it has one.
+    pub fn class(&self) -> Option<Class> {
+        match self {
+            Error::Read(why) => why.class(),
+            Error::Volume(why) => why.class(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn not_found(path: &[u8]) -> Error {
+        let path = printable(path);
+        Error::NotFound { path }
+    }
+
+    pub(crate) fn bad_path(path: &[u8], why: String) -> Error {
+        let path = printable(path);
+        Error::BadPath { path, why }
+    }
+
+    pub(crate) fn too_deep(path: &[u8]) -> Error {
+        let path = printable(path);
+        Error::TooDeep { path }
+    }
+
+    pub(crate) fn refused(about: String, why: Refused) -> Error {
+        Error::Refused { about, why }
+    }
+}

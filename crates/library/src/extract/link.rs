@@ -1,0 +1,82 @@
+//! Other names of files that were made before.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bytes::Bytes;
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+
+use super::there::{clear, replace};
+
+/// The first name of a file, and the number of the file that was made under it.
+#[derive(Clone)]
+pub(super) struct First {
+    /// In the volume.
+    pub path: Bytes,
+    number: Number,
+}
+
+/// Device and inode number.
+type Number = (u64, u64);
+
+impl First {
+    /// The file that was made under a name of a directory.
+    pub(super) fn of(
+        path: Bytes,
+        (directory, name): (BorrowedFd<'_>, &[u8]),
+    ) -> Result<First, Errno> {
+        let number = number(directory, name)?;
+        Ok(First { path, number })
+    }
+
+    /// Gives it another name. `from`: the directory and the first name. False: another program has put another file
+    /// there, and nothing was made. With `goes_on` the name may be there from an earlier run.
+    pub(super) fn link(
+        &self,
+        from: (BorrowedFd<'_>, &[u8]),
+        to: (BorrowedFd<'_>, &[u8]),
+        goes_on: bool,
+    ) -> Result<bool, Errno> {
+        let make = || match rustix::fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty()) {
+            Err(Errno::EXIST) if goes_on && number(to.0, to.1)? == self.number => Ok(()),
+            made => made,
+        };
+        replace(goes_on, to, make)?;
+        if number(to.0, to.1)? == self.number {
+            return Ok(true);
+        }
+        clear(to.0, to.1)?;
+        Ok(false)
+    }
+}
+
+/// The number of the file with this name. A symbolic link is not followed.
+fn number(directory: impl AsFd, name: &[u8]) -> Result<Number, Errno> {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn link_to_a_file_that_was_replaced_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let top = fs::File::open(dir.path()).unwrap();
+        let name = |name: &'static [u8]| (top.as_fd(), name);
+        fs::write(at("one"), "made").unwrap();
+        let first = First::of(Bytes::from_static(b"one"), name(b"one")).unwrap();
+        assert_eq!(first.link(name(b"one"), name(b"two"), false), Ok(true));
+        assert!(at("two").exists());
+        // From an earlier run.
+        assert_eq!(first.link(name(b"one"), name(b"two"), true), Ok(true));
+        fs::rename(at("one"), at("away")).unwrap();
+        fs::write(at("one"), "another").unwrap();
+        assert_eq!(first.link(name(b"one"), name(b"three"), false), Ok(false));
+        assert!(!at("three").exists());
+    }
+}
