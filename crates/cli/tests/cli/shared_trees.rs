@@ -7,7 +7,7 @@ use std::process::Command;
 
 use sim::clock::ShiftedClock;
 
-use crate::shared_lab::founded;
+use crate::shared_lab::{founded, joined};
 use crate::support::{Tmpfs, noise, skipped};
 
 /// Sets the time of a file, a directory or a symbolic link.
@@ -106,6 +106,46 @@ fn tree_that_is_larger_than_the_disk_is_not_extracted() {
     let refused = refused.ends(1);
     assert!(refused.err.contains("nearly full"), "{}", refused.err);
     assert_eq!(fs::read_dir(ada.path("small/nothing")).unwrap().count(), 0);
+}
+
+#[test]
+fn extract_that_was_cut_off_goes_on_with_the_state_of_now() {
+    let (_orderer, ada) = founded(&[]);
+    let laptop = joined(&ada, "ada");
+    fs::create_dir(ada.path("tree")).unwrap();
+    for name in ["a", "b", "c"] {
+        let content = noise(u64::from(name.as_bytes()[0]), 256 << 10);
+        fs::write(ada.path("tree").join(name), content.repeat(40)).unwrap();
+    }
+    fs::hard_link(ada.path("tree/a"), ada.path("tree/linked")).unwrap();
+    ada.run(&["put", "-r", "tree", "notes", "/"]).ends(0);
+    let Some(disk) = Tmpfs::of(&laptop, "small", 160 << 20) else {
+        return skipped("a small disk", "no tmpfs can be mounted");
+    };
+    disk.leave_free(80 << 20);
+    let extract = ["--json", "extract", "notes", "small/copy"];
+    let refused = laptop.run(&extract).ends(1);
+    assert!(refused.out.contains("nearly full"), "{}", refused.out);
+    disk.free();
+    // Meanwhile the volume changes.
+    fs::write(ada.path("b"), "another b\n").unwrap();
+    ada.run(&["put", "b", "notes", "tree/b"]).ends(0);
+    ada.run(&["rm", "notes", "tree/c"]).ends(0);
+    let made = laptop.run(&extract).ends(3);
+    assert_eq!(made.field("went_on"), true);
+    assert_eq!(
+        made.field("extra"),
+        1,
+        "what is not in the volume any more is told, and stays"
+    );
+    let copy = laptop.path("small/copy/tree");
+    let same = |name: &str| {
+        fs::read(copy.join(name)).unwrap() == fs::read(ada.path("tree").join(name)).unwrap()
+    };
+    assert!(same("a") && same("linked"));
+    assert_eq!(fs::read_to_string(copy.join("b")).unwrap(), "another b\n");
+    let number = |name: &str| fs::metadata(copy.join(name)).unwrap().ino();
+    assert_eq!(number("a"), number("linked"));
 }
 
 #[test]

@@ -45,6 +45,9 @@ impl Key {
     }
 }
 
+/// A page that was asked for, of the directory at a place.
+type Answered = (Key, Place, Result<Names, Error>);
+
 /// Listings of the directories below one.
 pub struct Listings<'a> {
     shared: &'a SharedVolume,
@@ -54,7 +57,7 @@ pub struct Listings<'a> {
     waiting: BTreeMap<Key, (Place, Option<Name>)>,
     waiting_names: usize,
     asked: BTreeSet<Key>,
-    under_way: FuturesUnordered<BoxFuture<'a, (Key, Place, Result<Names, Error>)>>,
+    under_way: FuturesUnordered<BoxFuture<'a, Answered>>,
     known: BTreeMap<Key, Result<Names, Error>>,
     /// Names of a page: a mean of those that have come, the last ones most.
     names: usize,
@@ -112,11 +115,7 @@ impl<'a> Listings<'a> {
         }
     }
 
-    fn take(
-        &mut self,
-        (key, place, page): (Key, Place, Result<Names, Error>),
-        came: impl Fn(&Place, &[Listed]),
-    ) {
+    fn take(&mut self, (key, place, page): Answered, came: impl Fn(&Place, &[Listed])) {
         self.asked.remove(&key);
         if let Ok(page) = &page {
             came(&place, &page.names);
