@@ -38,7 +38,7 @@ use trust::root::Totals;
 use reader::{ReadError, Reads};
 use store::beneath;
 
-use crate::extract::link::First;
+use crate::extract::link::{First, Linked};
 use crate::extract::mark::Mark;
 use crate::extract::outcome::shown;
 pub use crate::extract::outcome::{ExtractError, ExtractOptions, Extracted, Refused};
@@ -291,12 +291,12 @@ impl Work<'_> {
         let key = entry.link().map(|link| (link, entry.inode.encode()));
         let (name, path) = (entry.path.slice_ref(entry.name()), entry.path);
         if let Some(first) = key.as_ref().and_then(|key| self.links.get(key)) {
-            let first = first.clone();
-            totals.bytes = 0;
-            self.made.totals.add(totals);
-            self.shared.tally.add(1, 0);
-            self.link(&first, directory, &name, &path)?;
-            return Ok(true);
+            if self.link(first, directory, &name, &path)? {
+                totals.bytes = 0;
+                self.made.totals.add(totals);
+                self.shared.tally.add(1, 0);
+                return Ok(true);
+            }
         }
         let before = self.made.totals;
         self.made.totals.add(totals);
@@ -412,14 +412,15 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Another name of a file that was made before, found again beneath the target.
+    /// Makes another name of a file that was made before, which is found again beneath the target. False if the file
+    /// system refuses it.
     fn link(
-        &mut self,
+        &self,
         first: &First,
         directory: &OwnedFd,
         name: &[u8],
         path: &[u8],
-    ) -> Result<(), ExtractError> {
+    ) -> Result<bool, ExtractError> {
         let (parent, base) = split(below(&self.base, &first.path));
         let parent = if parent.is_empty() {
             Arc::clone(&self.root)
@@ -430,8 +431,9 @@ impl Work<'_> {
         };
         let (from, to) = ((parent.as_fd(), base), (directory.as_fd(), name));
         match first.link(from, to, self.goes_on).map_err(system(path))? {
-            true => Ok(()),
-            false => Err(ExtractError::Replaced {
+            Linked::Made => Ok(true),
+            Linked::Refused => Ok(false),
+            Linked::Replaced => Err(ExtractError::Replaced {
                 path: shown(&first.path),
             }),
         }
