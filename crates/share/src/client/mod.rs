@@ -6,7 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `core` | one step: engine, timers, disk; what is read without the server; comparing logs; folding and forgetting |
+//! | `core` | one step: engine, timers, disk; what is read without the server; the feed of changes; comparing logs; folding and forgetting |
 //! | `driver` | the task that owns the engine, connects, sends and answers |
 //! | `outbox` | an entry goes after the blocks that it names |
 //! | `create` | new files and their numbers |
@@ -74,7 +74,7 @@ use wire::shared::LinkOptions;
 
 pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
-use crate::files::{Answer, Basis, Call, ShelfBytes};
+use crate::files::{Answer, Basis, Call, Cursor, Feed, Refused, ShelfBytes};
 pub use beacons::BeaconStatus;
 pub use begin::{Begun, begin};
 pub use checkpoint::Signable;
@@ -247,6 +247,37 @@ impl Client {
             answer,
         };
         self.enter(deadline, command).await
+    }
+
+    /// What may have changed since a cursor, by this device too: files and names, in the order of the log. Waits until
+    /// there is something to tell. A program begins with `None`, is told to look at everything, and goes on with the
+    /// cursor of each answer. It misses nothing when the connection breaks or another process takes the engine over.
+    ///
+    /// `hold`: an entry of another device for which nobody speaks is waited for that long, from when the question meets
+    /// it. Readers would wait for it, too. Then it is told all the same, with all that comes after it: what it changed
+    /// must not be shown as it was before.
+    ///
+    /// The inner error says why this device answers no question, as a read would.
+    ///
+    /// # Errors
+    /// [`ClientError::Deadline`]: the program asks again with the same cursor. [`ClientError::Stopped`],
+    /// [`ClientError::Closed`].
+    pub async fn changes(
+        &self,
+        since: Option<Cursor>,
+        hold: Duration,
+        deadline: Instant,
+    ) -> Result<Result<Feed, Refused>, ClientError> {
+        let call = Call::Feed {
+            since,
+            wait: true,
+            hold_ms: u32::try_from(hold.as_millis()).unwrap_or(u32::MAX),
+        };
+        match self.look(call, deadline).await?.answer {
+            Answer::Feed(feed) => Ok(Ok(feed)),
+            Answer::Refused(why) => Ok(Err(why)),
+            _ => Err(ClientError::Closed),
+        }
     }
 
     async fn enter(

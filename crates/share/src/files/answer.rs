@@ -10,6 +10,7 @@ use trust_shared::members::Members;
 use trust_shared::outcome::NoEffect;
 use trust_shared::principal::{Device, FileId, Name, Target};
 
+use super::feed::Feed;
 use super::logged::History;
 
 /// A file as it is after a prefix of the log.
@@ -92,6 +93,8 @@ pub enum Answer {
     Changed(Option<Changed>),
     /// To `Root`. None: the log is shorter, or this device does not have its beginning.
     Root(Option<[u8; 32]>),
+    /// To `Feed`.
+    Feed(Feed),
     /// The call had effect on this file: a new one for `Create`, the one that was changed, moved or locked.
     Done(FileId),
     /// As `Done`, to `Create` and `Rename`: the name was taken from a file that another device had changed last.

@@ -76,7 +76,9 @@ impl Sight<'_> {
                 Ok(Plan::Says(Answer::Changed(self.changed(&spot)?)))
             }
             // The client answers it from its leaves.
-            Call::History { .. } | Call::Root { .. } => Err(Refused::NotFound.into()),
+            Call::History { .. } | Call::Root { .. } | Call::Feed { .. } => {
+                Err(Refused::NotFound.into())
+            }
             Call::Create { .. } => self.create(call),
             Call::SetContent { .. } | Call::SetAttributes { .. } => self.set(call),
             Call::Unlink { place } => self.unlink(place),

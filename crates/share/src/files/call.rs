@@ -8,6 +8,8 @@ use trust::tree::inode::{Content, Inode, Mtime, Owner};
 use trust_shared::decision::Decision;
 use trust_shared::principal::{FileId, Name, Principal};
 
+use super::feed::Cursor;
+
 /// Most names of a place.
 pub const MAX_PLACE_NAMES: usize = 4096;
 /// Longest call that changes something, bytes: the journal keeps it with its entry. A path of 1,100 names can be
@@ -134,6 +136,16 @@ pub enum Call {
         /// Size of the prefix.
         size: u64,
     },
+    /// What may have changed since a cursor. Only [`Client::look`](crate::client::Client::look) answers it.
+    Feed {
+        /// What the program has been told up to. None: it has been told nothing.
+        since: Option<Cursor>,
+        /// Waits until there is something to tell.
+        wait: bool,
+        /// How long an entry of another device for which nobody speaks is waited for, from when the question meets it,
+        /// milliseconds. It and those after it are told of then. With 0 they are told of at once.
+        hold_ms: u32,
+    },
     /// A new file of any kind.
     Create {
         /// Its name.
@@ -223,6 +235,7 @@ impl Call {
                 | Call::Changed { .. }
                 | Call::History { .. }
                 | Call::Root { .. }
+                | Call::Feed { .. }
         )
     }
 }

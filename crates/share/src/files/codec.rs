@@ -28,6 +28,7 @@ use trust_shared::ops::Body;
 use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
 use super::call::{Attributes, Call, FileRef, MAX_PLACE_NAMES, Over, Place, Replace, Seen};
+use super::feed::Cursor;
 
 const FORMAT: u8 = 0;
 const WHAT: &str = "call";
@@ -65,6 +66,7 @@ impl Call {
             Call::History { .. } => 16,
             Call::Root { .. } => 17,
             Call::Changed { .. } => 18,
+            Call::Feed { .. } => 19,
         }
     }
 
@@ -153,6 +155,15 @@ impl Call {
             Call::Root { size } => {
                 e.varint(*size);
             }
+            Call::Feed {
+                since,
+                wait,
+                hold_ms,
+            } => {
+                option(e, since.as_ref(), |e, since| since.encode(e));
+                flag(e, *wait);
+                e.varint(u64::from(*hold_ms));
+            }
             Call::History { before, most } => {
                 option(e, before.as_ref(), |e, before| {
                     e.varint(*before);
@@ -201,6 +212,11 @@ impl Call {
             17 => Call::Root { size: d.varint()? },
             18 => Call::Changed {
                 place: Place::decode(&mut d)?,
+            },
+            19 => Call::Feed {
+                since: read_option(&mut d, Cursor::decode)?,
+                wait: read_flag(&mut d)?,
+                hold_ms: d.bounded(u64::from(u32::MAX), "a number over 32 bits")? as u32,
             },
             _ => return Err(d.bad("an unknown kind")),
         };
@@ -453,13 +469,13 @@ fn read_option<'a, T>(
     }
 }
 
-fn encode_file(e: &mut Encoder, file: &FileId) {
+pub(super) fn encode_file(e: &mut Encoder, file: &FileId) {
     e.raw(file.principal.as_bytes());
     e.varint(u64::from(file.number.device.0));
     e.varint(file.number.counter);
 }
 
-fn read_file(d: &mut Decoder<'_>) -> Read<FileId> {
+pub(super) fn read_file(d: &mut Decoder<'_>) -> Read<FileId> {
     let principal = Principal::from_bytes(d.array()?);
     let device = d.bounded(u64::from(u32::MAX), "a device over 32 bits")?;
     let number = INumber {
@@ -469,7 +485,7 @@ fn read_file(d: &mut Decoder<'_>) -> Read<FileId> {
     Ok(FileId { principal, number })
 }
 
-fn read_name(d: &mut Decoder<'_>) -> Read<Name> {
+pub(super) fn read_name(d: &mut Decoder<'_>) -> Read<Name> {
     Name::new(d.bytes(MAX_NAME_BYTES)?)
 }
 

@@ -13,6 +13,8 @@
 //! | `plan`, `build` | what a call comes to: an answer or an op |
 //! | `reading` | listings; attributes |
 //! | `history`, `logged` | entries of the log, for people |
+//! | `feed`, `feed_codec` | what may have changed, as programs get it, and its bytes |
+//! | `touched` | which files and names an entry may have changed |
 //! | `fold` | folds, decisions about members |
 //! | `outcome` | what became of an op, and whether that answers its call |
 //! | `room` | how many ops an entry has room for |
@@ -54,6 +56,8 @@ mod build;
 mod call;
 mod checkpoint;
 mod codec;
+mod feed;
+mod feed_codec;
 mod fold;
 mod history;
 mod logged;
@@ -66,6 +70,7 @@ mod shelf;
 mod sight;
 mod snapshot;
 mod tidy;
+mod touched;
 mod turn;
 
 pub use answer::{Answer, Basis, Changed, File, Listed, Refused, Roll};
@@ -74,6 +79,7 @@ pub use call::{
     Over, Place, Replace, Seen,
 };
 pub use checkpoint::NoRows;
+pub use feed::{After, Cursor, Feed, MAX_TOUCHED, Thing, Touched};
 pub use logged::{History, Logged, LoggedOp, MAX_LOGGED};
 pub use plan::Made;
 pub use shelf::{Shelf, ShelfBytes};

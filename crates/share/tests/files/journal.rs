@@ -1,7 +1,7 @@
 //! The bytes of calls.
 
 use bytes::Bytes;
-use share::files::{Attributes, Call, FileRef, Over, Place, Replace, Seen};
+use share::files::{Attributes, Call, Cursor, FileRef, Over, Place, Replace, Seen};
 use trust::inode::{Inode, Mtime, Owner};
 use trust::{Handle, Reject};
 use trust_shared::decision::{Decision, Label, Role};
@@ -53,6 +53,19 @@ fn reading_calls() -> Vec<Call> {
         Call::Members,
         Call::Changed {
             place: place(file(0), "a/b"),
+        },
+        Call::Feed {
+            since: None,
+            wait: false,
+            hold_ms: 0,
+        },
+        Call::Feed {
+            since: Some(Cursor {
+                epoch: 2,
+                size: 300,
+            }),
+            wait: true,
+            hold_ms: u32::MAX,
         },
     ]
 }

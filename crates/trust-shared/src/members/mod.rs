@@ -297,6 +297,26 @@ impl Members {
         self.role(device, self.volume, position) == Some(Role::Admin)
     }
 
+    /// Whether what the device may do with some user's or group's files changed at a position after the first one, up
+    /// to the second one.
+    pub fn role_changes(&self, device: Device, after: u64, upto: u64) -> bool {
+        let Some(row) = self.devices.get(&device) else {
+            return false;
+        };
+        let is_within = |at: u64| after < at && at <= upto;
+        let changes = |span: Span| is_within(span.since) || span.until.is_some_and(is_within);
+        let exists = |principal: &Principal| {
+            let row = self.principals.get(principal);
+            row.is_some_and(|row| changes(row.exists))
+        };
+        let own = self.roles.iter().filter(|((_, user), _)| *user == row.user);
+        let mut roles = own.map(|((group, _), steps)| (group, steps));
+        let role_of = |(group, steps): (&Principal, &Steps<Option<Role>>)| {
+            steps.iter().any(|(since, _)| is_within(*since)) || exists(group)
+        };
+        changes(row.member) || exists(&row.user) || roles.any(role_of)
+    }
+
     /// Whether the author of an entry at this position may change the key. The outline alone says which keys: nobody
     /// reads the bodies of authors without permission.
     pub fn may_change(&self, device: Device, key: &Key, position: u64) -> bool {

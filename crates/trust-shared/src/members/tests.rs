@@ -100,6 +100,43 @@ fn decision_counts_after_its_authors_next_entry_that_attests_it() {
 }
 
 #[test]
+fn change_of_a_role_is_found_between_the_positions_where_it_counts_and_not_before() {
+    let mut members = members();
+    decide(&mut members, 0, ben_with_device());
+    let team = Decision::AddGroup {
+        group: TEAM,
+        label: label("team"),
+    };
+    let grant = |user| Decision::Grant {
+        group: TEAM,
+        user,
+        role: Role::Reader,
+    };
+    let remove_team = Decision::RemovePrincipal { principal: TEAM };
+    let remove_device = Decision::RemoveDevice { device: Device(1) };
+    // Each counts from two positions later on. These are those that change something for Ben, and for Anna.
+    let steps = [
+        (10, team, false, false),
+        (20, grant(ANNA), false, true),
+        (30, grant(BEN), true, false),
+        (40, remove_team, true, true),
+        (50, remove_device, true, false),
+    ];
+    for (at, decision, of_ben, of_anna) in steps {
+        assert_eq!(decide(&mut members, at, vec![decision]), [Ok(())]);
+        let changes = [1, 0].map(|device| {
+            let counts = members.role_changes(Device(device), at + 1, at + 2);
+            let around = members.role_changes(Device(device), at + 2, at + 9);
+            assert!(!members.role_changes(Device(device), at, at + 1) && !around);
+            counts
+        });
+        assert_eq!(changes, [of_ben, of_anna], "{at}");
+    }
+    assert!(members.role_changes(Device(1), 0, 60));
+    assert!(!members.role_changes(Device(9), 0, 60));
+}
+
+#[test]
 fn removed_device_is_no_member_from_then_on_and_comes_back_never() {
     let mut members = members();
     decide(&mut members, 0, ben_with_device());

@@ -13,7 +13,7 @@ use ordering::scheme::{Leaf, Log, Scheme};
 use ordering::signed::Entry;
 
 /// Leaves that are read from disk at a time.
-const CHUNK: u64 = 256;
+pub(super) const CHUNK: u64 = 256;
 /// Most leaves that one page looks at. A page of a log that has marks only is short.
 pub(in crate::client) const MOST_LEAVES: u64 = 16 * CHUNK;
 

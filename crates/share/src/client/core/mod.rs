@@ -6,6 +6,7 @@
 
 mod beacon;
 mod compare;
+mod feed;
 mod history;
 mod look;
 mod snapshot;
@@ -41,6 +42,9 @@ use ordering::signed::Entry;
 
 pub use compare::Compared;
 use compare::compare;
+use feed::Feeding;
+#[cfg(test)]
+pub(super) use feed::MAX_BEHIND;
 #[cfg(test)]
 pub(super) use history::MOST_LEAVES;
 pub(super) use snapshot::Snapshots;
@@ -158,6 +162,8 @@ pub(super) struct Core {
     before: Vec<PathBuf>,
     /// Questions about the verified log that miss something.
     looking: Vec<(Ticket, Call)>,
+    /// Questions about changes.
+    feeding: Vec<Feeding>,
     tidy: Tidy,
     snapshots: Snapshots,
 }
@@ -191,6 +197,7 @@ impl Core {
             convicted,
             before,
             looking: Vec::new(),
+            feeding: Vec::new(),
             tidy: Tidy::new(folding),
             snapshots,
         };
@@ -243,8 +250,9 @@ impl Core {
 
     /// When a timer is due.
     pub(super) fn wakes(&self) -> Option<Instant> {
-        let ms = self.alarm.next(&self.engine)?;
-        self.began.checked_add(std::time::Duration::from_millis(ms))
+        let alarm = self.alarm.next(&self.engine);
+        let alarm = alarm.and_then(|ms| self.began.checked_add(Duration::from_millis(ms)));
+        alarm.into_iter().chain(self.feeds_until()).min()
     }
 
     /// Takes what happened.
@@ -271,6 +279,7 @@ impl Core {
         if let Err(why) = performed.and_then(|()| self.tidy(&kind, &mut outs)) {
             self.stop(why, &mut outs);
         }
+        self.feed_on(&mut outs);
         self.snapshot();
         let now = self.now_ms();
         self.alarm.set(now, &self.engine);
@@ -299,12 +308,23 @@ impl Core {
             // Whoever asked may be gone.
             Input::Lost(answer) => drop(answer.send(self.lost())),
             Input::Look(ticket, call) => {
-                self.looking.push((ticket, call));
+                match call {
+                    Call::Feed {
+                        since,
+                        wait,
+                        hold_ms,
+                    } => {
+                        let feeding = Feeding::new(ticket, since, wait, hold_ms);
+                        self.feeding.push(feeding);
+                    }
+                    call => self.looking.push((ticket, call)),
+                }
                 self.look_again(outs);
             }
             input => {
                 if let Input::Cancel(ticket) = &input {
                     self.looking.retain(|(looking, _)| looking != ticket);
+                    self.feeding.retain(|feeding| feeding.ticket != *ticket);
                 }
                 if let Input::Supplied = &input {
                     self.look_again(outs);
@@ -325,9 +345,11 @@ impl Core {
         // A log that ended before the start of its epoch may be one that the owners have not chosen.
         let is_chosen = self.engine.has_start() || !self.stopped;
         if !self.engine.is_unverified() && is_chosen {
-            return self.answer_looks(outs);
+            self.answer_looks(outs);
+            return self.answer_feeds(outs);
         }
         self.looking.clear();
+        self.feeding.clear();
         outs.extend(self.convicted.clone().map(Out::Stopped));
     }
 

@@ -12,7 +12,9 @@ use super::field::{
     read_text, text,
 };
 use crate::client::Answered;
-use crate::files::{Answer, Basis, Changed, File, History, Listed, MAX_LISTED, Refused, Roll};
+use crate::files::{
+    Answer, Basis, Changed, Feed, File, History, Listed, MAX_LISTED, Refused, Roll,
+};
 
 /// Most entries that an answer rests on.
 const MAX_BASIS: u64 = 1 << 16;
@@ -100,6 +102,7 @@ fn answer(e: &mut Encoder, answer: &Answer) {
             changed(e, change);
         }
         Answer::Changed(change) => option(e.u8(11), change.as_ref(), changed),
+        Answer::Feed(feed) => feed.encode(e.u8(12)),
         Answer::Refused(why) => {
             e.u8(8);
             refused(e, why);
@@ -143,6 +146,7 @@ fn read_answer(d: &mut Decoder<'_>) -> Read<Answer> {
         },
         10 => Answer::Replaced(read_file(d)?, read_changed(d)?),
         11 => Answer::Changed(read_option(d, read_changed)?),
+        12 => Answer::Feed(Feed::decode(d)?),
         _ => return Err(d.bad("an unknown kind of answer")),
     })
 }

@@ -27,7 +27,10 @@ use crate::client::{
     Answered, BeaconStatus, ClientError, Compared, Connection, DeviceStatus, Differing, Lost,
     Phase, Status, Stopped, Trouble, View,
 };
-use crate::files::{Answer, Basis, Call, Changed, File, History, Listed, Refused, Roll};
+use crate::files::{
+    After, Answer, Basis, Call, Changed, Cursor, Feed, File, History, Listed, Refused, Roll, Thing,
+    Touched,
+};
 
 const DEVICE: DeviceKey = DeviceKey::from_bytes([5; 32]);
 
@@ -116,6 +119,10 @@ fn answers() -> Vec<Answer> {
         at: 300,
         device: Device(7),
     };
+    let cursor = Cursor {
+        epoch: 1,
+        size: 300,
+    };
     vec![
         Answer::Found(known(1)),
         Answer::Listed {
@@ -138,6 +145,15 @@ fn answers() -> Vec<Answer> {
         Answer::Replaced(file(4), changed),
         Answer::Changed(None),
         Answer::Changed(Some(changed)),
+        Answer::Feed(Feed::LookAgain { now: cursor }),
+        Answer::Feed(Feed::Changes {
+            changes: vec![Touched {
+                at: 300,
+                what: Thing::File(file(4)),
+            }],
+            until: cursor,
+            after: After::Held,
+        }),
         Answer::Refused(Refused::NotFound),
         Answer::Refused(Refused::Full),
         Answer::Refused(Refused::Forgotten(5)),

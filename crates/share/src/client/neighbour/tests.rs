@@ -9,6 +9,7 @@ use tokio::net::{UnixListener, UnixStream};
 use trust::frame::Packer;
 use trust::handle::Kind;
 use trust::{Handle, Record};
+use trust_shared::principal::Name;
 
 use super::host::{Hosting, host, parts};
 use super::seat::{Seat, keep};
@@ -17,7 +18,7 @@ use super::{guest, seat, socket};
 use crate::client::local::{Asked, HELLO_BYTES, Hello, MAX_ASKED_BYTES, MAX_UNDER_WAY, Told};
 use crate::client::tests::{Lab, create, done, look, place, read, soon};
 use crate::client::{Client, ClientError, Compared, Connection, Options, Phase, View};
-use crate::files::{Answer, Call};
+use crate::files::{Answer, Call, Feed, Thing};
 use crate::home::Home;
 
 /// Lets others use the engine of this client.
@@ -177,6 +178,42 @@ async fn engine_that_ends_answers_changes_and_says_so() {
     lab.serve();
     assert!(matches!(done(writing.await.unwrap()), Answer::Done(_)));
     closing.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guest_that_waits_for_changes_misses_none_when_the_engine_ends() {
+    let lab = Lab::new();
+    let (home, own) = (lab.home(1), lab.client(1));
+    own.running(soon()).await.unwrap();
+    open(&home, &own);
+    let guest = guest_at(&home).await;
+    let hold = Duration::from_secs(3600);
+    let first = guest.changes(None, hold, soon()).await.unwrap().unwrap();
+    let Feed::LookAgain { now: since } = first else {
+        panic!("{first:?}");
+    };
+    let free = own.0.places.available_permits();
+    let waiting = tokio::spawn({
+        let guest = guest.clone();
+        async move { guest.changes(Some(since), hold, soon()).await }
+    });
+    let in_engine = || own.0.places.available_permits() == free - 1;
+    eventually("the question is in the engine", in_engine).await;
+    // The question does not hold the engine up, which ends while nothing has changed.
+    own.close(soon()).await.unwrap();
+    assert!(!waiting.is_finished());
+    // The next engine of the device is another process's.
+    let next = lab.client(1);
+    next.running(soon()).await.unwrap();
+    done(next.call(create(&next, "between", "x"), soon()).await);
+    open(&home, &next);
+    let feed = waiting.await.unwrap().unwrap().unwrap();
+    let Feed::Changes { changes, .. } = feed else {
+        panic!("{feed:?}");
+    };
+    let name = Name::new(b"between").unwrap();
+    let name = Thing::Name(next.root(), name);
+    assert!(changes.iter().any(|it| it.what == name), "{changes:?}");
 }
 
 /// Another process may have the lock, and the socket, as soon as this one has left.

@@ -8,6 +8,7 @@ use super::*;
 use crate::client::begin::begin_over;
 use crate::client::{Begun, Compared, Signable, Stopped};
 use crate::disk::Closed;
+use crate::files::{Cursor, Feed};
 use trust_shared::checkpoint::Posted;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -169,6 +170,13 @@ async fn checkpoint_of_one_device_counts_for_who_names_its_key() {
         lab.begin(3, Some(1)).await.unwrap(),
         Begun::Checkpoint { size }
     );
+    // The device does not have the leaves before the checkpoint, so it cannot say what they changed.
+    let three = running(&lab, 3).await;
+    let now = feed::now(&three).await;
+    for (size, is_known) in [(size - 1, false), (size, true)] {
+        let feed = feed::ask(&three, Some(Cursor { size, ..now }), Duration::ZERO).await;
+        assert_eq!(matches!(feed, Feed::Changes { .. }), is_known, "{feed:?}");
+    }
     // A device that has begun with the first leaf goes on so.
     one.close(soon()).await.unwrap();
     assert_eq!(

@@ -20,7 +20,7 @@ use trust_shared::note::Note;
 use super::*;
 use crate::client::{Phase, Stopped};
 use crate::disk::DiskError;
-use crate::files::Refused;
+use crate::files::{Feed, Refused};
 use crate::home::{Followed, HomeError};
 use ordering::prefixes::Rfc6962;
 use ordering::roster::Product;
@@ -156,6 +156,30 @@ async fn device_gives_back_once_what_it_wrote_beyond_the_prefix() {
         let given_back = lab.home(1).directory().join(crate::home::GIVEN_BACK);
         std::fs::remove_file(given_back).unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn feed_of_another_epoch_is_told_to_look_again() {
+    let lab = Lab::new();
+    let start = written(&lab).await;
+    let client = lab.client(1);
+    let before = super::feed::now(&client).await;
+    client.close(soon()).await.unwrap();
+    let rules = lab.rules(start, true);
+    lab.renew(&rules).await;
+    follow(&lab, 1, &rules).unwrap();
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    // The new log is soon as long as the one before.
+    for number in 0..before.size {
+        let call = create(&client, &number.to_string(), "x");
+        done(client.call(call, soon()).await);
+    }
+    let feed = super::feed::ask(&client, Some(before), Duration::ZERO).await;
+    let Feed::LookAgain { now } = feed else {
+        panic!("{feed:?}");
+    };
+    assert!(now.size > before.size && now.epoch == before.epoch + 1);
 }
 
 /// The entries do not say what the file is called, so there is no copy. The user is told.

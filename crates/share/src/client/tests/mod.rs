@@ -5,6 +5,8 @@ mod beacon;
 mod calls;
 mod checkpoints;
 mod epochs;
+mod feed;
+mod feed_histories;
 mod hosted;
 mod lies;
 mod narrow;
