@@ -10,7 +10,7 @@ use serde_json::Map;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::text;
+use crate::{text, units};
 
 /// Reads and verifies the tree below `path`, and shows how far it is.
 pub(super) async fn read(
@@ -25,6 +25,16 @@ pub(super) async fn read(
     }
     let work = verify::verify(tree, &top, tally);
     Ok(bar.during(tally, work).await?)
+}
+
+/// Tells of names of a shared volume that were left out.
+pub(super) fn tell_hidden(names: u64, output: &Output) {
+    if names > 0 && !output.json() {
+        output.warn(&format!(
+            "{} left out, because this user may not read the files",
+            units::count(names, "name is", "names are")
+        ));
+    }
 }
 
 /// Where several codes apply, the first of these is the exit code.

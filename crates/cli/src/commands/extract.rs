@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bulla::extract::{self, ExtractOptions, Extracted, Refused};
-use reader::Reads;
-use reader::Tally;
+use reader::{Reads, Tally};
 use serde_json::{Map, json};
 
 use crate::args::Extract;
+use crate::commands::damage_report;
 use crate::config::Config;
 use crate::entry;
 use crate::exit::Exit;
@@ -92,6 +92,7 @@ fn tell_partly(made: &Extracted, output: &mut Output) -> Outcome<()> {
             units::count(*times, "time", "times"),
         ));
     }
+    damage_report::tell_hidden(made.hidden, output);
     if let (Some(first), false) = (made.extra.first(), output.json()) {
         output.warn(&format!(
             "{} that the volume does not have {} left alone; the first is {}",
@@ -145,9 +146,10 @@ fn tell(made: &Extracted, version: Option<u64>, output: &mut Output) -> Outcome<
         "kept": made.kept,
         "extra": made.extra_count,
     }));
-    if let Some(version) = version {
-        record.insert("version".to_owned(), version.into());
-    }
+    match version {
+        Some(version) => record.insert("version".to_owned(), version.into()),
+        None => record.insert("hidden".to_owned(), made.hidden.into()),
+    };
     Ok(Done {
         exit,
         fields: record,

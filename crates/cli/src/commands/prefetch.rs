@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bulla::Tree;
 use bulla::verify::Report;
-use reader::Reads;
-use reader::Tally;
+use reader::{Reads, Tally};
 use serde_json::json;
 use store::cache::DiskCache;
 use volume::{Snapshot, Volume};

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bulla::verify::Report;
-use reader::Reads;
-use reader::Tally;
+use reader::{Reads, Tally};
 use serde_json::json;
 
 use crate::args::Verify;
@@ -56,9 +55,11 @@ fn tell(report: &Report, version: Option<u64>, volume: &str, output: &mut Output
         "data_bytes": report.data_bytes,
         "damages": report.damage_count,
     }));
-    if let Some(version) = version {
-        record.insert("version".to_owned(), version.into());
-    }
+    match version {
+        Some(version) => record.insert("version".to_owned(), version.into()),
+        None => record.insert("hidden".to_owned(), report.hidden.into()),
+    };
+    damage_report::tell_hidden(report.hidden, output);
     if let Some(mut failure) =
         damage_report::tell(damage_report::of(report), report.damage_count, output)?
     {
