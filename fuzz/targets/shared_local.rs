@@ -5,20 +5,20 @@
 use bulla_fuzz::{plant, shared_vectors};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use share::client::local::{Asked, HELLO_BYTES, Hello, MAX_HANDLES, Told};
+use share::client::local::{Asked, HELLO_BYTES, Hello, MAX_HANDLES, Query, Response, Told, Want};
 use share::files::Call;
 use trust::Handle;
 
 fn seeds() -> Vec<Vec<u8>> {
     let handles = vec![Handle::from_bytes([1; 32]); 3];
     let mut seeds = vec![
-        Asked::Call(1, Call::Members).encode(),
-        Asked::Look(2, Call::Root { size: 9 }).encode(),
-        Asked::Status(3).encode(),
-        Asked::Get(4, handles.clone()).encode(),
-        Asked::Cancel(5).encode(),
+        Asked::Call(Call::Members).encode(1),
+        Asked::Look(Call::Root { size: 9 }).encode(2),
+        Asked::Query(Query::Status).encode(3),
+        Asked::Blocks(Want::Get(handles.clone())).encode(4),
+        Asked::Cancel.encode(5),
         Told::Leaving(9).encode(),
-        Told::Done(4, Ok(handles)).encode(),
+        Told::Response(4, Response::Done(Ok(handles))).encode(),
         Hello::own().encode().to_vec(),
         // VIEW: offline, stopped. ANSWER: an error; members. STATUS.
         [
@@ -47,9 +47,9 @@ fuzz_target!(init: plant(seeds()), |data: &[u8]| {
         let _ = Hello::decode(hello);
     }
     let data = Bytes::copy_from_slice(data);
-    if let Ok(asked) = Asked::decode(&data) {
-        assert_eq!(asked.encode(), data);
-        if let Asked::Get(_, handles) | Asked::Touch(_, handles) = &asked {
+    if let Ok((id, asked)) = Asked::decode(&data) {
+        assert_eq!(asked.encode(id), data);
+        if let Asked::Blocks(Want::Get(handles) | Want::Touch(handles)) = &asked {
             assert!(handles.len() <= MAX_HANDLES);
         }
     }

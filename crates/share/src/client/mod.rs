@@ -80,10 +80,11 @@ pub use begin::{Begun, begin};
 pub use checkpoint::Signable;
 pub use connection::{Connection, Lost, Trouble};
 pub use create::NewFile;
-use driver::Command;
+use driver::{Calling, Command};
 pub use error::{ClientError, Differing, Stopped};
 use link::Offered;
 pub use link::offered;
+use local::{Query, Response};
 pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
 use ordering::engine::Delays;
@@ -204,13 +205,8 @@ impl Client {
     /// dropped. It comes earlier when the server refuses this device for good. [`ClientError::Stopped`],
     /// [`ClientError::Busy`].
     pub async fn call(&self, call: Call, deadline: Instant) -> Result<Answered, ClientError> {
-        let command = |ticket, answer| Command::Call {
-            ticket,
-            call,
-            answer,
-        };
         tokio::select! {
-            answered = self.enter(deadline, command) => answered,
+            answered = self.enter(call, false, deadline) => answered,
             connection = self.refused() => Err(ClientError::Deadline { connection }),
         }
     }
@@ -241,12 +237,7 @@ impl Client {
             let why = "a change without the server";
             return Err(ClientError::Unsupported(why.to_owned()));
         }
-        let command = |ticket, answer| Command::Look {
-            ticket,
-            call,
-            answer,
-        };
-        self.enter(deadline, command).await
+        self.enter(call, true, deadline).await
     }
 
     /// What may have changed since a cursor, by this device too: files and names, in the order of the log. Waits until
@@ -282,8 +273,9 @@ impl Client {
 
     async fn enter(
         &self,
+        call: Call,
+        looks: bool,
         deadline: Instant,
-        command: impl FnOnce(u64, oneshot::Sender<Result<Answered, ClientError>>) -> Command,
     ) -> Result<Answered, ClientError> {
         let late = || ClientError::Deadline {
             connection: self.0.view.borrow().connection.clone(),
@@ -294,7 +286,13 @@ impl Client {
             .map_err(|_| ClientError::Closed)?;
         let ticket = self.0.tickets.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        let sent = self.0.commands.send(command(ticket, answer));
+        let calling = Calling {
+            ticket,
+            call,
+            looks,
+            answer,
+        };
+        let sent = self.0.commands.send(Command::Call(calling));
         sent.map_err(|_| ClientError::Closed)?;
         let mut leave = Leave {
             inner: &self.0,
@@ -418,7 +416,10 @@ impl Client {
     /// # Errors
     /// [`ClientError::Deadline`], [`ClientError::Closed`].
     pub async fn status(&self, deadline: Instant) -> Result<Status, ClientError> {
-        self.ask(deadline, Command::Status).await
+        match self.query(Query::Status, deadline).await? {
+            Response::Status(status) => Ok(*status),
+            _ => Err(ClientError::Closed),
+        }
     }
 
     /// Compares this device's log with a note that another device has shown. Waits until this device has seen as much,
@@ -435,17 +436,13 @@ impl Client {
         // What this device has is compared also when it has less.
         let _ = self.wait(deadline, |view| view.size >= size).await;
         let grace = Instant::now() + COMPARES;
-        self.compare_now(note, deadline.max(grace)).await
-    }
-
-    /// As [`Client::compare`], with what this device has now.
-    async fn compare_now(
-        &self,
-        note: SignedNote,
-        deadline: Instant,
-    ) -> Result<Compared, ClientError> {
-        let command = |answer| Command::Compare { note, answer };
-        self.ask(deadline, command).await
+        match self
+            .query(Query::Compare(note), deadline.max(grace))
+            .await?
+        {
+            Response::Compared(compared) => Ok(compared),
+            _ => Err(ClientError::Closed),
+        }
     }
 
     /// The engine reads again which beacons this home asks for.
@@ -453,7 +450,16 @@ impl Client {
     /// # Errors
     /// [`ClientError::Closed`], [`ClientError::Deadline`].
     pub async fn beacons_changed(&self, deadline: Instant) -> Result<(), ClientError> {
-        self.ask(deadline, Command::Beacons).await
+        match self.query(Query::Beacons, deadline).await? {
+            Response::Done(_) => Ok(()),
+            _ => Err(ClientError::Closed),
+        }
+    }
+
+    /// Asks the engine, wherever it is, as it is now. The response is of the kind that the query names.
+    async fn query(&self, query: Query, deadline: Instant) -> Result<Response, ClientError> {
+        self.ask(deadline, |answer| Command::Query(query, answer))
+            .await
     }
 
     async fn ask<T>(

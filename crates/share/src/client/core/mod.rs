@@ -91,7 +91,7 @@ pub(super) enum Input {
     /// A program asks what this device knows, whatever the server says.
     Look(Ticket, Call),
     /// Somebody has another device's note.
-    Compare(SignedNote, oneshot::Sender<Compared>),
+    Compare(SignedNote, Box<dyn FnOnce(Compared) + Send>),
     /// Somebody wants leaves of the floor.
     Leaves {
         from: u64,
@@ -296,8 +296,7 @@ impl Core {
                 if let Some(why) = compared.convicts().filter(|_| !self.stopped) {
                     self.stop(why, outs);
                 }
-                // Whoever asked may be gone.
-                drop(answer.send(compared));
+                answer(compared);
             }
             Input::Leaves { from, to, answer } => drop(answer.send(self.disk.range(from, to))),
             Input::Ask => {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Driver, Waiting};
+use super::{Calling, Driver};
 use crate::client::Answered;
 use crate::client::beacons::{Beacons, Verdict};
 use crate::client::core::Ticket;
@@ -16,13 +16,6 @@ pub(super) enum Kind {
     Look,
     Read,
     Change,
-}
-
-/// A call that waits for a beacon.
-pub(super) struct Held {
-    pub(super) ticket: Ticket,
-    call: Call,
-    answer: Waiting,
 }
 
 impl Driver {
@@ -48,32 +41,23 @@ impl Driver {
     }
 
     /// Takes a call, unless a beacon is overdue.
-    pub(super) fn admit(
-        &mut self,
-        ticket: Ticket,
-        call: Call,
-        answer: Waiting,
-    ) -> Option<(Ticket, Call)> {
+    pub(super) fn admit(&mut self, it: Calling) -> Option<(Ticket, Call)> {
         match self.beacons.verdict(Instant::now()) {
             Verdict::Fresh => {
-                let kind = match call.only_reads() {
+                let kind = match it.call.only_reads() {
                     true => Kind::Read,
                     false => Kind::Change,
                 };
-                self.calls.insert(ticket, (answer, kind));
-                Some((ticket, call))
+                self.calls.insert(it.ticket, (it.answer, kind));
+                Some((it.ticket, it.call))
             }
             Verdict::Waits(_) => {
-                self.held.push(Held {
-                    ticket,
-                    call,
-                    answer,
-                });
+                self.held.push(it);
                 None
             }
             Verdict::Overdue(why) => {
                 // The caller may have gone.
-                let _ = answer.send(Err(why));
+                let _ = it.answer.send(Err(why));
                 None
             }
         }
@@ -104,7 +88,7 @@ impl Driver {
         for held in std::mem::take(&mut self.held) {
             match &self.stopped {
                 Some(why) => drop(held.answer.send(Err(why.clone().into()))),
-                None => calls.extend(self.admit(held.ticket, held.call, held.answer)),
+                None => calls.extend(self.admit(held)),
             }
         }
         if !calls.is_empty() {

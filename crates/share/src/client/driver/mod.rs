@@ -14,18 +14,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use trust::Hasher;
-use trust_shared::note::SignedNote;
 
-use self::beacons::{Held, Kind};
+use self::beacons::Kind;
 use super::Answered;
 use super::beacons::Beacons;
 use super::connection::{
     Backoff, Connected, Connection, Deliveries, Dial, Line, Lost, Stores, Trouble,
 };
-use super::core::Compared;
 use super::core::{Core, Input, Out, Ticket};
 use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, Key};
+use super::local::{Query, Response};
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
 use crate::disk::{DiskError, Placed};
@@ -41,22 +40,10 @@ const MAX_DIFFERING: usize = 64;
 
 /// What a client asks of the driver.
 pub(super) enum Command {
-    Call {
-        ticket: Ticket,
-        call: Call,
-        answer: oneshot::Sender<Result<Answered, ClientError>>,
-    },
-    Look {
-        ticket: Ticket,
-        call: Call,
-        answer: oneshot::Sender<Result<Answered, ClientError>>,
-    },
+    Call(Calling),
     Cancel(Ticket),
-    Status(oneshot::Sender<Status>),
-    Compare {
-        note: SignedNote,
-        answer: oneshot::Sender<Compared>,
-    },
+    /// Something about the engine.
+    Query(Query, oneshot::Sender<Response>),
     Leaves {
         from: u64,
         to: u64,
@@ -65,8 +52,6 @@ pub(super) enum Command {
     Ask,
     /// The connection to the server, if there is one.
     Line(oneshot::Sender<Option<Arc<dyn Line>>>),
-    /// The list of beacons in the home has changed.
-    Beacons(oneshot::Sender<()>),
     /// Which entries of this device the log that stands does not have.
     Lost(oneshot::Sender<Result<Vec<Entry>, DiskError>>),
     Close(oneshot::Sender<()>),
@@ -74,6 +59,15 @@ pub(super) enum Command {
 
 /// Where the answer to a call goes.
 type Waiting = oneshot::Sender<Result<Answered, ClientError>>;
+
+/// A call, and where its answer goes.
+pub(super) struct Calling {
+    pub(super) ticket: Ticket,
+    pub(super) call: Call,
+    /// It is answered from what this device has verified, whatever the server says.
+    pub(super) looks: bool,
+    pub(super) answer: Waiting,
+}
 
 /// What tasks of the driver give back.
 pub(super) enum Done {
@@ -126,7 +120,7 @@ pub(super) struct Driver {
     inputs: VecDeque<Input>,
     beacons: Beacons,
     /// Calls that wait for a beacon.
-    held: Vec<Held>,
+    held: Vec<Calling>,
     /// Somebody waits until the files are durable.
     closing: Option<oneshot::Sender<()>>,
 }
@@ -256,27 +250,15 @@ impl Driver {
         let mut next = first;
         while let Some(command) = next {
             match command {
-                Command::Call {
-                    ticket,
-                    call,
-                    answer,
-                } => match &self.stopped {
-                    // The caller may have gone.
-                    Some(why) => drop(answer.send(Err(why.clone().into()))),
-                    None => {
-                        if let Some((ticket, call)) = self.admit(ticket, call, answer) {
-                            calls.push((ticket, call));
-                        }
-                    }
-                },
-                Command::Look {
-                    ticket,
-                    call,
-                    answer,
-                } => {
-                    self.calls.insert(ticket, (answer, Kind::Look));
-                    self.inputs.push_back(Input::Look(ticket, call));
+                Command::Call(it) if it.looks => {
+                    self.calls.insert(it.ticket, (it.answer, Kind::Look));
+                    self.inputs.push_back(Input::Look(it.ticket, it.call));
                 }
+                Command::Call(it) => match &self.stopped {
+                    // The caller may have gone.
+                    Some(why) => drop(it.answer.send(Err(why.clone().into()))),
+                    None => calls.extend(self.admit(it)),
+                },
                 Command::Cancel(ticket) => {
                     self.calls.remove(&ticket);
                     self.held.retain(|held| held.ticket != ticket);
@@ -285,21 +267,13 @@ impl Driver {
                         None => self.inputs.push_back(Input::Cancel(ticket)),
                     }
                 }
-                Command::Status(answer) => self.status(answer),
-                Command::Compare { note, answer } => {
-                    self.inputs.push_back(Input::Compare(note, answer));
-                }
+                Command::Query(query, answer) => self.query(query, answer),
                 Command::Leaves { from, to, answer } => {
                     self.inputs.push_back(Input::Leaves { from, to, answer });
                 }
                 Command::Ask => self.inputs.push_back(Input::Ask),
                 // Whoever asked may be gone.
                 Command::Line(answer) => drop(answer.send(self.line.clone())),
-                Command::Beacons(done) => {
-                    self.read_beacons();
-                    // Whoever asked may be gone.
-                    let _ = done.send(());
-                }
                 Command::Lost(answer) => self.inputs.push_back(Input::Lost(answer)),
                 Command::Close(done) => self.closing = Some(done),
             }
@@ -416,15 +390,32 @@ impl Driver {
         });
     }
 
-    fn status(&self, answer: oneshot::Sender<Status>) {
+    /// The program that asked may be gone.
+    fn query(&mut self, query: Query, answer: oneshot::Sender<Response>) {
+        let response = match query {
+            Query::Status => match self.status() {
+                Some(status) => Response::Status(Box::new(status)),
+                None => return,
+            },
+            Query::Compare(note) => {
+                let tell = |compared| drop(answer.send(Response::Compared(compared)));
+                return self.inputs.push_back(Input::Compare(note, Box::new(tell)));
+            }
+            Query::Beacons => {
+                self.read_beacons();
+                Response::Done(Ok(Vec::new()))
+            }
+        };
+        let _ = answer.send(response);
+    }
+
+    fn status(&self) -> Option<Status> {
+        let core = self.core.as_ref()?;
         let connection = self.shown.view.borrow().connection.clone();
         let (stopped, differing) = (self.stopped.clone(), self.differing.clone());
-        if let Some(core) = &self.core {
-            // Whoever asked may be gone.
-            let mut status = Status::of(core.engine(), connection, stopped, differing);
-            status.beacons = self.beacons.status(Instant::now());
-            let _ = answer.send(status);
-        }
+        let mut status = Status::of(core.engine(), connection, stopped, differing);
+        status.beacons = self.beacons.status(Instant::now());
+        Some(status)
     }
 }
 

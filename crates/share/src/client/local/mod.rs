@@ -22,7 +22,7 @@ mod tests;
 use trust::Reject;
 use trust::encode::Decoder;
 
-pub use message::{Asked, Told};
+pub use message::{Asked, Query, Response, Told, Want};
 
 /// Version of the messages. Programs of different versions do not talk.
 pub const PROTOCOL: u16 = 1;

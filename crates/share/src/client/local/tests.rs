@@ -75,7 +75,7 @@ fn record() -> Record {
     }
 }
 
-fn asked() -> Vec<Asked> {
+fn asked() -> Vec<(u64, Asked)> {
     let call = Call::List {
         directory: crate::files::FileRef::File(file(1)),
         after: None,
@@ -84,15 +84,15 @@ fn asked() -> Vec<Asked> {
     };
     let handles = vec![Handle::from_bytes([6; 32]), Handle::from_bytes([7; 32])];
     vec![
-        Asked::Call(1, call),
-        Asked::Look(300, Call::Members),
-        Asked::Status(2),
-        Asked::Compare(3, note()),
-        Asked::Get(4, handles.clone()),
-        Asked::Put(5, vec![record(), record()]),
-        Asked::Touch(6, handles),
-        Asked::Cancel(1),
-        Asked::Beacons(7),
+        (1, Asked::Call(call)),
+        (300, Asked::Look(Call::Members)),
+        (2, Asked::Query(Query::Status)),
+        (3, Asked::Query(Query::Compare(note()))),
+        (4, Asked::Blocks(Want::Get(handles.clone()))),
+        (5, Asked::Blocks(Want::Put(vec![record(), record()]))),
+        (6, Asked::Blocks(Want::Touch(handles))),
+        (1, Asked::Cancel),
+        (7, Asked::Query(Query::Beacons)),
     ]
 }
 
@@ -267,6 +267,10 @@ fn status() -> Status {
     }
 }
 
+fn answer(id: u64, answer: Result<Answered, ClientError>) -> Told {
+    Told::Response(id, Response::Answer(Box::new(answer)))
+}
+
 fn told() -> Vec<Told> {
     let view = |phase| View {
         connection: Connection::Connecting,
@@ -279,6 +283,8 @@ fn told() -> Vec<Told> {
         at: 11,
         marked: Basis::new(vec![(4, DEVICE)]),
     };
+    let compared = |compared| Told::Response(4, Response::Compared(compared));
+    let done = |done| Told::Response(6, Response::Done(done));
     let mut told: Vec<Told> = Vec::new();
     told.extend(
         stops()
@@ -286,19 +292,11 @@ fn told() -> Vec<Told> {
             .map(|why| Told::View(view(Phase::Stopped(why)))),
     );
     told.extend([Phase::Outside, Phase::Resuming, Phase::Running].map(|it| Told::View(view(it))));
-    told.extend(
-        answers()
-            .into_iter()
-            .map(|it| Told::Answer(1, Box::new(Ok(answered(it))))),
-    );
-    told.extend(
-        errors()
-            .into_iter()
-            .map(|why| Told::Answer(2, Box::new(Err(why)))),
-    );
-    told.push(Told::Status(3, Box::new(status())));
+    told.extend(answers().into_iter().map(|it| answer(1, Ok(answered(it)))));
+    told.extend(errors().into_iter().map(|why| answer(2, Err(why))));
+    told.push(Told::Response(3, Response::Status(Box::new(status()))));
     let evidence = [Ok(PathBuf::from("/evidence/1")), Err("none".to_owned())];
-    told.extend(evidence.map(|evidence| Told::Compared(4, Compared::Fork { evidence })));
+    told.extend(evidence.map(|evidence| compared(Compared::Fork { evidence })));
     told.extend(
         [
             Compared::Same { size: 1 },
@@ -307,31 +305,32 @@ fn told() -> Vec<Told> {
             Compared::Unreadable("x".to_owned()),
             Compared::Early { first: 300 },
         ]
-        .map(|compared| Told::Compared(4, compared)),
+        .map(compared),
     );
     told.push(Told::Records(5, vec![record()]));
-    told.push(Told::Done(6, Ok(vec![Handle::from_bytes([6; 32])])));
+    told.push(done(Ok(vec![Handle::from_bytes([6; 32])])));
     let (place, cause) = (String::new(), "full".to_owned());
-    told.push(Told::Done(6, Err(StoreError::Full { place, cause })));
+    told.push(done(Err(StoreError::Full { place, cause })));
     let (place, cause) = (String::new(), "gone".to_owned());
-    told.push(Told::Done(6, Err(StoreError::Unavailable { place, cause })));
+    told.push(done(Err(StoreError::Unavailable { place, cause })));
     told.push(Told::Leaving(12));
     told
 }
 
 #[test]
 fn messages_are_read_as_they_were_written() {
-    for asked in asked() {
-        let bytes = Bytes::from(asked.encode());
-        let read = Asked::decode(&bytes).unwrap();
+    for (id, asked) in asked() {
+        let bytes = Bytes::from(asked.encode(id));
+        let (number, read) = Asked::decode(&bytes).unwrap();
+        assert_eq!(number, id);
         assert_eq!(format!("{read:?}"), format!("{asked:?}"));
-        assert_eq!(read.encode(), bytes);
+        assert_eq!(read.encode(number), bytes);
     }
     for told in told() {
         let bytes = Bytes::from(told.encode());
         let read = Told::decode(&bytes).unwrap();
         assert_eq!(read.encode(), bytes, "{told:?}");
-        if !matches!(&told, Told::Answer(_, answer) if matches!(**answer, Ok(Answered { answer: Answer::Members(_), .. })))
+        if !matches!(&told, Told::Response(_, Response::Answer(answer)) if matches!(**answer, Ok(Answered { answer: Answer::Members(_), .. })))
         {
             assert_eq!(format!("{read:?}"), format!("{told:?}"));
         }
@@ -340,13 +339,13 @@ fn messages_are_read_as_they_were_written() {
 
 #[test]
 fn messages_that_are_cut_or_longer_are_refused() {
-    for asked in asked() {
-        let bytes = asked.encode();
+    for (id, asked) in asked() {
+        let bytes = asked.encode(id);
         for cut in 0..bytes.len() {
             let read = Asked::decode(&Bytes::copy_from_slice(&bytes[..cut]));
             // A shorter list of records is one.
             assert!(
-                read.is_err() || matches!(read, Ok(Asked::Put(..))),
+                read.is_err() || matches!(read, Ok((_, Asked::Blocks(Want::Put(_))))),
                 "{asked:?} {cut}"
             );
         }
@@ -370,7 +369,7 @@ fn messages_that_are_cut_or_longer_are_refused() {
 #[test]
 fn lists_that_are_too_long_are_refused() {
     let handles = vec![Handle::from_bytes([6; 32]); MAX_HANDLES + 1];
-    assert!(Asked::decode(&Asked::Get(1, handles).encode().into()).is_err());
+    assert!(Asked::decode(&Asked::Blocks(Want::Get(handles)).encode(1).into()).is_err());
     // A list that claims more than it has takes no memory.
     let claims = [&[6, 1, 0][..], &[0xff; 9], &[1]].concat();
     assert!(Told::decode(&claims.into()).is_err());
@@ -387,8 +386,12 @@ fn vectors() {
         .encode()[..19]),
         "62756c6c612d686f6d650100302e312e3000".to_owned() + "00"
     );
-    assert_eq!(hex(&Asked::Look(300, Call::Members).encode()), "02ac020003");
-    assert_eq!(hex(&Asked::Cancel(1).encode()), "0801");
+    assert_eq!(hex(&Asked::Look(Call::Members).encode(300)), "02ac020003");
+    assert_eq!(hex(&Asked::Cancel.encode(1)), "0801");
+    assert_eq!(hex(&Asked::Query(Query::Status).encode(2)), "0302");
+    assert_eq!(hex(&Asked::Query(Query::Beacons).encode(7)), "0907");
+    let done = Told::Response(7, Response::Done(Ok(Vec::new())));
+    assert_eq!(hex(&done.encode()), "06070000");
     assert_eq!(hex(&Told::Leaving(12).encode()), "070c");
     let view = View {
         connection: Connection::Online,
@@ -397,17 +400,14 @@ fn vectors() {
         process: None,
     };
     assert_eq!(hex(&Told::View(view).encode()), "010102ac02");
-    let late = Told::Answer(9, Box::new(Err(ClientError::Interrupted)));
+    let late = answer(9, Err(ClientError::Interrupted));
     assert_eq!(hex(&late.encode()), "02090105");
     let settled = Answered {
         answer: Answer::Settled,
         at: 11,
         marked: Basis::default(),
     };
-    assert_eq!(
-        hex(&Told::Answer(9, Box::new(Ok(settled))).encode()),
-        "020900070b00"
-    );
+    assert_eq!(hex(&answer(9, Ok(settled)).encode()), "020900070b00");
 }
 
 #[test]

@@ -16,17 +16,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use trust::Record;
-use trust_shared::note::SignedNote;
 
-use super::line::{Got, LocalLine, Op, Want};
+use super::line::{Got, LocalLine, Op};
 use super::plug::Plug;
 use super::socket::{HELLO_WITHIN, connect, greet, read_frame, write_frame};
 use crate::client::connection::{Connection, Stores};
-use crate::client::core::{Compared, Ticket};
-use crate::client::driver::Command;
-use crate::client::local::{Asked, MAX_TOLD_BYTES, PROTOCOL, Told};
-use crate::client::{Answered, ClientError, Status, View};
-use crate::files::Call;
+use crate::client::core::Ticket;
+use crate::client::driver::{Calling, Command};
+use crate::client::local::{Asked, MAX_TOLD_BYTES, PROTOCOL, Query, Response, Told};
+use crate::client::{ClientError, View};
 
 /// Numbers of requests that are no calls and not for blocks.
 const OTHERS: Ticket = 1 << 61;
@@ -87,16 +85,9 @@ pub(super) enum End {
 
 /// Something that waits for an answer.
 enum Pending {
-    Call {
-        /// How many requests were sent before this one.
-        before: u64,
-        call: Call,
-        look: bool,
-        answer: oneshot::Sender<Result<Answered, ClientError>>,
-    },
-    Status(oneshot::Sender<Status>),
-    Compare(SignedNote, oneshot::Sender<Compared>),
-    Beacons(oneshot::Sender<()>),
+    /// How many requests were sent before this one, and the call.
+    Call(u64, Calling),
+    Query(Query, oneshot::Sender<Response>),
     Blocks(Vec<Record>, oneshot::Sender<Got>),
 }
 
@@ -200,72 +191,28 @@ impl Guest<'_> {
         self.plug.shown.view.send_replace(View { process, ..view });
     }
 
-    fn send(&mut self, asked: &Asked) {
+    fn send(&mut self, id: u64, asked: &Asked) {
         self.sent = self.sent.saturating_add(1);
         // The reader notices the end of the connection.
-        let _ = self.out.send(asked.encode());
-    }
-
-    fn other(&mut self) -> u64 {
-        self.others = self.others.saturating_add(1);
-        self.others
+        let _ = self.out.send(asked.encode(id));
     }
 
     fn command(&mut self, command: Command) {
-        let before = self.sent;
         let (id, asked, pending) = match command {
-            Command::Call {
-                ticket,
-                call,
-                answer,
-            } => {
-                let asked = Asked::Call(ticket, call.clone());
-                (
-                    ticket,
-                    asked,
-                    Pending::Call {
-                        before,
-                        call,
-                        look: false,
-                        answer,
-                    },
-                )
+            Command::Call(it) => {
+                let call = it.call.clone();
+                let asked = match it.looks {
+                    false => Asked::Call(call),
+                    true => Asked::Look(call),
+                };
+                (it.ticket, asked, Pending::Call(self.sent, it))
             }
-            Command::Look {
-                ticket,
-                call,
-                answer,
-            } => {
-                let asked = Asked::Look(ticket, call.clone());
-                (
-                    ticket,
-                    asked,
-                    Pending::Call {
-                        before,
-                        call,
-                        look: true,
-                        answer,
-                    },
-                )
+            Command::Query(query, answer) => {
+                self.others = self.others.saturating_add(1);
+                let asked = Asked::Query(query.clone());
+                (self.others, asked, Pending::Query(query, answer))
             }
-            Command::Cancel(ticket) => {
-                if self.pending.remove(&ticket).is_some() {
-                    self.send(&Asked::Cancel(ticket));
-                }
-                return;
-            }
-            Command::Status(answer) => {
-                let id = self.other();
-                (id, Asked::Status(id), Pending::Status(answer))
-            }
-            Command::Compare { note, answer } => {
-                let id = self.other();
-                (id, Asked::Compare(id, note), Pending::Compare(note, answer))
-            }
-            Command::Beacons(answer) => {
-                let id = self.other();
-                (id, Asked::Beacons(id), Pending::Beacons(answer))
-            }
+            Command::Cancel(ticket) => return self.cancel(ticket),
             // What was lost is given back by the process that has the engine.
             // Checkpoints are made by that process, too.
             Command::Lost(_)
@@ -275,26 +222,23 @@ impl Guest<'_> {
             | Command::Close(_) => return,
         };
         self.pending.insert(id, pending);
-        self.send(&asked);
+        self.send(id, &asked);
+    }
+
+    fn cancel(&mut self, id: u64) {
+        if self.pending.remove(&id).is_some() {
+            self.send(id, &Asked::Cancel);
+        }
     }
 
     fn op(&mut self, op: Op) {
         match op {
             Op::Begin { answer, .. } if self.taken.is_some() => drop(answer.send(Err(gone()))),
             Op::Begin { id, want, answer } => {
-                let asked = match want {
-                    Want::Get(handles) => Asked::Get(id, handles),
-                    Want::Put(records) => Asked::Put(id, records),
-                    Want::Touch(handles) => Asked::Touch(id, handles),
-                };
                 self.pending.insert(id, Pending::Blocks(Vec::new(), answer));
-                self.send(&asked);
+                self.send(id, &Asked::Blocks(want));
             }
-            Op::Cancel(id) => {
-                if self.pending.remove(&id).is_some() {
-                    self.send(&Asked::Cancel(id));
-                }
-            }
+            Op::Cancel(id) => self.cancel(id),
         }
     }
 
@@ -306,31 +250,20 @@ impl Guest<'_> {
                 self.taken = Some(taken);
                 self.plug.shown.line.send_replace(None);
             }
-            Told::Answer(id, answer) => {
-                if let Some(Pending::Call { answer: to, .. }) = self.pending.remove(&id) {
-                    let _ = to.send(*answer);
-                }
-            }
-            Told::Status(id, status) => {
-                if let Some(Pending::Status(to)) = self.pending.remove(&id) {
-                    let _ = to.send(*status);
-                }
-            }
-            Told::Compared(id, compared) => {
-                if let Some(Pending::Compare(_, to)) = self.pending.remove(&id) {
-                    let _ = to.send(compared);
-                }
-            }
             Told::Records(id, more) => {
                 if let Some(Pending::Blocks(records, _)) = self.pending.get_mut(&id) {
                     records.extend(more);
                 }
             }
-            Told::Done(id, done) => match self.pending.remove(&id) {
-                Some(Pending::Blocks(records, to)) => {
+            Told::Response(id, response) => match (self.pending.remove(&id), response) {
+                (Some(Pending::Call(_, it)), Response::Answer(answer)) => {
+                    let _ = it.answer.send(*answer);
+                }
+                (Some(Pending::Query(_, to)), response) => drop(to.send(response)),
+                (Some(Pending::Blocks(records, to)), Response::Done(done)) => {
                     let _ = to.send(done.map(|absent| (records, absent)));
                 }
-                Some(Pending::Beacons(to)) => drop(to.send(())),
+                // Dropped: the program is told that the request failed.
                 _ => {}
             },
         }
@@ -345,39 +278,19 @@ impl Guest<'_> {
         });
         // What waits in the queue was cancelled after this, if at all, and nobody waits for that.
         let mut again: Vec<(u64, Command)> = Vec::new();
-        for (id, pending) in std::mem::take(&mut self.pending) {
+        for (_, pending) in std::mem::take(&mut self.pending) {
             match pending {
-                Pending::Call {
-                    before,
-                    call,
-                    look,
-                    answer,
-                } => {
+                Pending::Call(before, it) => {
                     let was_taken = self.taken.is_none_or(|taken| before < taken);
-                    if was_taken && !look && !call.only_reads() {
-                        let _ = answer.send(Err(ClientError::Interrupted));
+                    if was_taken && !it.looks && !it.call.only_reads() {
+                        let _ = it.answer.send(Err(ClientError::Interrupted));
                         continue;
                     }
-                    let ticket = id;
-                    let command = match look {
-                        false => Command::Call {
-                            ticket,
-                            call,
-                            answer,
-                        },
-                        true => Command::Look {
-                            ticket,
-                            call,
-                            answer,
-                        },
-                    };
-                    again.push((before, command));
+                    again.push((before, Command::Call(it)));
                 }
-                Pending::Status(answer) => again.push((u64::MAX, Command::Status(answer))),
-                Pending::Compare(note, answer) => {
-                    again.push((u64::MAX, Command::Compare { note, answer }));
+                Pending::Query(query, answer) => {
+                    again.push((u64::MAX, Command::Query(query, answer)));
                 }
-                Pending::Beacons(answer) => again.push((u64::MAX, Command::Beacons(answer))),
                 // The reader of blocks asks again by itself.
                 Pending::Blocks(_, answer) => drop(answer.send(Err(gone()))),
             }

@@ -13,16 +13,18 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use store::{BlockSink, BlockStore};
+use store::{BlockSink, BlockStore, StoreError};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout_at};
+use trust::Handle;
 
 use super::socket::{self, Owner, greet, read_frame, write_frame};
 use crate::client::local::{
-    Asked, MAX_ASKED_BYTES, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES, PROTOCOL, RECORDS_BYTES, Told,
+    Asked, MAX_ASKED_BYTES, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES, PROTOCOL, RECORDS_BYTES, Response,
+    Told, Want,
 };
 use crate::client::{Client, ClientError, Inner};
 
@@ -253,24 +255,18 @@ impl Desk {
     }
 
     fn take(&mut self, frame: Bytes) -> io::Result<()> {
-        let asked = Asked::decode(&frame).map_err(io::Error::other)?;
+        let (id, asked) = Asked::decode(&frame).map_err(io::Error::other)?;
         self.taken = self.taken.saturating_add(1);
-        let (id, changes) = match &asked {
-            Asked::Cancel(id) => {
-                if let Some(gone) = self.under_way.remove(id) {
+        let changes = match &asked {
+            Asked::Cancel => {
+                if let Some(gone) = self.under_way.remove(&id) {
                     self.bytes = self.bytes.saturating_sub(gone.bytes);
                     gone.task.abort();
                 }
                 return Ok(());
             }
-            Asked::Call(id, call) => (*id, !call.only_reads()),
-            Asked::Look(id, _)
-            | Asked::Status(id)
-            | Asked::Compare(id, _)
-            | Asked::Get(id, _)
-            | Asked::Put(id, _)
-            | Asked::Touch(id, _)
-            | Asked::Beacons(id) => (*id, false),
+            Asked::Call(call) => !call.only_reads(),
+            Asked::Look(_) | Asked::Query(_) | Asked::Blocks(_) => false,
         };
         self.bytes = self.bytes.saturating_add(frame.len());
         if self.under_way.len() >= MAX_UNDER_WAY || self.bytes > MAX_UNDER_WAY_BYTES {
@@ -281,7 +277,7 @@ impl Desk {
         }
         let work = work(
             Weak::clone(&self.engine),
-            asked,
+            (id, asked),
             self.out.clone(),
             Arc::clone(&self.calls),
         );
@@ -330,7 +326,7 @@ impl Desk {
 /// Does what was asked, and answers.
 async fn work(
     engine: Weak<Inner>,
-    asked: Asked,
+    (id, asked): (u64, Asked),
     out: mpsc::Sender<Vec<u8>>,
     calls: Arc<Semaphore>,
 ) {
@@ -338,59 +334,62 @@ async fn work(
         return;
     };
     let until = Instant::now() + AT_LAST;
-    // The program has looked at what this device keeps, and keeps what it puts.
-    let place = client.server_blocks();
-    let told = match asked {
-        Asked::Call(id, call) => {
+    let response = match asked {
+        Asked::Call(call) => {
             let _place = calls.acquire().await;
-            Told::Answer(id, Box::new(client.call(call, until).await))
+            Response::Answer(Box::new(client.call(call, until).await))
         }
-        Asked::Look(id, call) => {
+        Asked::Look(call) => {
             let _place = calls.acquire().await;
-            Told::Answer(id, Box::new(client.look(call, until).await))
+            Response::Answer(Box::new(client.look(call, until).await))
         }
-        Asked::Status(id) => match client.status(until).await {
-            Ok(status) => Told::Status(id, Box::new(status)),
+        Asked::Query(query) => match client.query(query, until).await {
+            Ok(response) => response,
             // The connection ends, and the program asks elsewhere.
             Err(_) => return,
         },
-        Asked::Compare(id, note) => match client.compare_now(note, until).await {
-            Ok(compared) => Told::Compared(id, compared),
-            Err(_) => return,
+        Asked::Blocks(want) => match move_blocks(&client, id, want, &out).await {
+            Some(done) => Response::Done(done),
+            None => return,
         },
-        Asked::Get(id, handles) => match place.get_many(&handles, 0).await {
-            Ok(records) => {
-                for part in parts(&records, RECORDS_BYTES) {
-                    let part = Told::Records(id, part.to_vec());
-                    if out.send(part.encode()).await.is_err() {
-                        return;
-                    }
-                }
-                Told::Done(id, Ok(Vec::new()))
-            }
-            Err(error) => Told::Done(id, Err(error)),
-        },
-        Asked::Put(id, records) => {
-            let put = client.server_sink(AT_LAST).put(&records).await;
-            Told::Done(id, put.map(|()| Vec::new()))
-        }
-        Asked::Touch(id, handles) => {
-            Told::Done(id, client.server_sink(AT_LAST).touch(&handles).await)
-        }
-        Asked::Beacons(id) => match client.beacons_changed(until).await {
-            Ok(()) => Told::Done(id, Ok(Vec::new())),
-            Err(_) => return,
-        },
-        Asked::Cancel(_) => return,
+        Asked::Cancel => return,
     };
-    if let Told::Answer(_, answer) = &told
+    if let Response::Answer(answer) = &response
         && let Err(ClientError::Closed) = answer.as_ref()
     {
         // The engine has ended. The connection ends too.
         return;
     }
     // The program may be gone.
-    let _ = out.send(told.encode()).await;
+    let _ = out.send(Told::Response(id, response).encode()).await;
+}
+
+/// Absent blocks, for `Touch`. None: the program is gone.
+async fn move_blocks(
+    client: &Client,
+    id: u64,
+    want: Want,
+    out: &mpsc::Sender<Vec<u8>>,
+) -> Option<Result<Vec<Handle>, StoreError>> {
+    // The program has looked at what this device keeps, and keeps what it puts.
+    let done = match want {
+        Want::Get(handles) => match client.server_blocks().get_many(&handles, 0).await {
+            Ok(records) => {
+                for part in parts(&records, RECORDS_BYTES) {
+                    let part = Told::Records(id, part.to_vec());
+                    out.send(part.encode()).await.ok()?;
+                }
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        },
+        Want::Put(records) => {
+            let put = client.server_sink(AT_LAST).put(&records).await;
+            put.map(|()| Vec::new())
+        }
+        Want::Touch(handles) => client.server_sink(AT_LAST).touch(&handles).await,
+    };
+    Some(done)
 }
 
 /// Records in groups that are not longer than `most` together, unless one record is.

@@ -9,20 +9,12 @@ use trust::{Handle, Record};
 
 use super::host::parts;
 use crate::client::connection::Stores;
-use crate::client::local::{BLOCKS_UNDER_WAY, MAX_HANDLES, RECORDS_BYTES};
+use crate::client::local::{BLOCKS_UNDER_WAY, MAX_HANDLES, RECORDS_BYTES, Want};
 
 /// Numbers of requests for blocks begin here; those of calls are below.
 const FIRST: u64 = 1 << 62;
 
-/// What is asked of the process that runs the engine.
-#[derive(Debug)]
-pub(super) enum Want {
-    Get(Vec<Handle>),
-    Put(Vec<Record>),
-    Touch(Vec<Handle>),
-}
-
-/// What came of it: blocks for `Get`, and absent ones for `Touch`.
+/// What came of a request for blocks: those of `Get`, and absent ones for `Touch`.
 pub(super) type Got = Result<(Vec<Record>, Vec<Handle>), StoreError>;
 
 /// A request for blocks.

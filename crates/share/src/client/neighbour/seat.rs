@@ -165,22 +165,20 @@ async fn refuse(mut plug: Plug, error: ClientError) {
     }
     while let Some(command) = plug.commands.recv().await {
         match command {
-            Command::Call { answer, .. } | Command::Look { answer, .. } => {
+            Command::Call(it) => {
                 // The caller may have gone.
-                let _ = answer.send(Err(error.clone()));
+                let _ = it.answer.send(Err(error.clone()));
             }
             Command::Close(done) => {
                 let _ = done.send(());
                 return;
             }
             Command::Cancel(_)
-            | Command::Status(_)
-            | Command::Compare { .. }
+            | Command::Query(..)
             | Command::Lost(_)
             | Command::Leaves { .. }
             | Command::Line(_)
-            | Command::Ask
-            | Command::Beacons(_) => {}
+            | Command::Ask => {}
         }
     }
 }

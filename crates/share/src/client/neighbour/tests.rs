@@ -15,7 +15,9 @@ use super::host::{Hosting, host, parts};
 use super::seat::{Seat, keep};
 use super::socket::{Owner, bind, greet, read_frame, write_frame};
 use super::{guest, seat, socket};
-use crate::client::local::{Asked, HELLO_BYTES, Hello, MAX_ASKED_BYTES, MAX_UNDER_WAY, Told};
+use crate::client::local::{
+    Asked, HELLO_BYTES, Hello, MAX_ASKED_BYTES, MAX_UNDER_WAY, Query, Response, Told,
+};
 use crate::client::tests::{Lab, create, done, look, place, read, soon};
 use crate::client::{Client, ClientError, Compared, Connection, Options, Phase, View};
 use crate::files::{Answer, Call, Feed, Thing};
@@ -267,7 +269,7 @@ async fn tell(stream: &mut UnixStream, told: &Told) {
     write_frame(stream, &told.encode()).await.unwrap();
 }
 
-async fn asked(stream: &mut UnixStream) -> Asked {
+async fn asked(stream: &mut UnixStream) -> (u64, Asked) {
     let frame = within(read_frame(stream, MAX_ASKED_BYTES)).await;
     let frame = frame.unwrap().unwrap();
     Asked::decode(&frame).unwrap()
@@ -286,7 +288,7 @@ async fn change_that_was_taken_is_not_sent_again_and_a_read_is() {
     };
     assert!(matches!(
         asked(&mut stream).await,
-        Asked::Call(_, Call::Create { .. })
+        (_, Asked::Call(Call::Create { .. }))
     ));
     let reading = {
         let guest = guest.clone();
@@ -294,17 +296,17 @@ async fn change_that_was_taken_is_not_sent_again_and_a_read_is() {
     };
     assert!(matches!(
         asked(&mut stream).await,
-        Asked::Call(_, Call::Members)
+        (_, Asked::Call(Call::Members))
     ));
     drop(stream);
     let told = change.await.unwrap();
     assert!(matches!(told, Err(ClientError::Interrupted)), "{told:?}");
     let mut stream = played.accept().await;
-    let Asked::Call(id, Call::Members) = asked(&mut stream).await else {
+    let (id, Asked::Call(Call::Members)) = asked(&mut stream).await else {
         panic!("not the read");
     };
     let why = Box::new(Err(ClientError::Busy));
-    tell(&mut stream, &Told::Answer(id, why)).await;
+    tell(&mut stream, &Told::Response(id, Response::Answer(why))).await;
     assert!(matches!(reading.await.unwrap(), Err(ClientError::Busy)));
 }
 
@@ -321,7 +323,7 @@ async fn change_that_was_not_taken_is_sent_to_the_next_engine() {
             tokio::spawn(async move { guest.call(call, soon()).await })
         })
         .collect();
-    let Asked::Call(first, _) = asked(&mut stream).await else {
+    let (first, Asked::Call(_)) = asked(&mut stream).await else {
         panic!("not a call");
     };
     asked(&mut stream).await;
@@ -332,21 +334,49 @@ async fn change_that_was_not_taken_is_sent_to_the_next_engine() {
         at: 8,
         marked: Default::default(),
     }));
-    tell(&mut stream, &Told::Answer(first, settled)).await;
+    tell(
+        &mut stream,
+        &Told::Response(first, Response::Answer(settled)),
+    )
+    .await;
     drop(stream);
     let mut stream = played.accept().await;
-    let Asked::Call(second, Call::Create { .. }) = asked(&mut stream).await else {
+    let (second, Asked::Call(Call::Create { .. })) = asked(&mut stream).await else {
         panic!("not the other call");
     };
     assert_ne!(first, second);
     let why = Box::new(Err(ClientError::Busy));
-    tell(&mut stream, &Told::Answer(second, why)).await;
+    tell(&mut stream, &Told::Response(second, Response::Answer(why))).await;
     let mut told = Vec::new();
     for call in calls {
         told.push(call.await.unwrap().map(|answered| answered.answer).ok());
     }
     told.sort_by_key(Option::is_some);
     assert_eq!(told, [None, Some(Answer::Settled)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn query_is_asked_again_of_the_next_engine() {
+    let lab = Lab::new();
+    let (home, _own) = (lab.home(1), lab.client(1));
+    let played = Played::at(&home);
+    let (guest, mut stream) = tokio::join!(guest_at(&home), played.accept());
+    let changed = {
+        let guest = guest.clone();
+        tokio::spawn(async move { guest.beacons_changed(soon()).await })
+    };
+    assert!(matches!(
+        asked(&mut stream).await,
+        (_, Asked::Query(Query::Beacons))
+    ));
+    drop(stream);
+    let mut stream = played.accept().await;
+    let (id, Asked::Query(Query::Beacons)) = asked(&mut stream).await else {
+        panic!("not the query");
+    };
+    let done = Response::Done(Ok(Vec::new()));
+    tell(&mut stream, &Told::Response(id, done)).await;
+    changed.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -359,8 +389,8 @@ async fn program_with_too_much_under_way_is_cut_off_alone() {
     let mut stream = super::socket::connect(home.directory()).await.unwrap();
     greet(&mut stream).await.unwrap();
     for id in 0..=MAX_UNDER_WAY as u64 {
-        let call = Asked::Call(id, Call::Members);
-        if write_frame(&mut stream, &call.encode()).await.is_err() {
+        let call = Asked::Call(Call::Members);
+        if write_frame(&mut stream, &call.encode(id)).await.is_err() {
             break;
         }
     }
