@@ -290,13 +290,13 @@ impl Work<'_> {
         let mut totals = Totals::of(&entry.inode);
         let key = entry.link().map(|link| (link, entry.inode.encode()));
         let (name, path) = (entry.path.slice_ref(entry.name()), entry.path);
-        if let Some(first) = key.as_ref().and_then(|key| self.links.get(key)) {
-            if self.link(first, directory, &name, &path)? {
-                totals.bytes = 0;
-                self.made.totals.add(totals);
-                self.shared.tally.add(1, 0);
-                return Ok(true);
-            }
+        if let Some(first) = key.as_ref().and_then(|key| self.links.get(key))
+            && self.link(first, directory, &name, &path)?
+        {
+            totals.bytes = 0;
+            self.made.totals.add(totals);
+            self.shared.tally.add(1, 0);
+            return Ok(true);
         }
         let before = self.made.totals;
         self.made.totals.add(totals);
