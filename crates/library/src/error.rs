@@ -2,7 +2,7 @@
 
 use content::upload::UploadError;
 use reader::ReadError;
-use share::client::ClientError;
+use share::client::{ClientError, Connection, Stopped, Trouble};
 use share::files::Refused;
 use share::home::HomeError;
 use trust::error::Class;
@@ -102,12 +102,37 @@ pub enum Error {
     Defect,
 }
 
+/// What a server of a shared volume has done.
+fn class_of_client(error: &ClientError) -> Option<Class> {
+    match error {
+        ClientError::Stopped(Stopped::Convicted { .. } | Stopped::OtherBeginning) => {
+            Some(Class::Fork)
+        }
+        ClientError::Deadline {
+            connection: Connection::Offline(lost),
+        } => match lost.trouble {
+            Trouble::OtherLog => Some(Class::Fork),
+            Trouble::Restored => Some(Class::Rollback),
+            Trouble::OtherServer | Trouble::Unfit => Some(Class::Integrity),
+            _ => Some(Class::Unavailable),
+        },
+        ClientError::Deadline { .. } => Some(Class::Unavailable),
+        _ => None,
+    }
+}
+
 impl Error {
     /// The product-wide name of the error, if it has one.
     pub fn class(&self) -> Option<Class> {
         match self {
             Error::Read(why) => why.class(),
             Error::Volume(why) => why.class(),
+            Error::Client(why) => class_of_client(why),
+            Error::Refused {
+                why: Refused::Damaged(_),
+                ..
+            }
+            | Error::TooDeep { .. } => Some(Class::Integrity),
             _ => None,
         }
     }

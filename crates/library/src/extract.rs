@@ -59,6 +59,9 @@ const MAX_SKIPPED_TOLD: usize = 1000;
 /// it is asked before it is filled.
 const FITS_ANYWHERE_BYTES: u64 = 16 << 20;
 
+/// Most memory for files with several names, bytes. Names of further ones become files of their own.
+const MAX_LINKS_BYTES: usize = 256 << 20;
+
 /// Copies `top`, an entry of `tree`, into `target`: the content of a directory, or a single file under its name. The
 /// target is made when missing. It must be empty, or have the mark of the same extraction that was interrupted; then
 /// this one goes on with what is there.
@@ -92,6 +95,8 @@ pub async fn extract(
         goes_on,
         mark,
         links: HashMap::new(),
+        links_bytes: 0,
+        refuses_links: false,
         tasks: JoinSet::new(),
         made: Extracted {
             went_on: goes_on,
@@ -148,6 +153,10 @@ struct Work<'a> {
     mark: Mark,
     /// Files with several names that were begun.
     links: HashMap<Key, First>,
+    /// Their memory, bytes.
+    links_bytes: usize,
+    /// The file system has no hard links.
+    refuses_links: bool,
     tasks: JoinSet<Result<Written, ExtractError>>,
     made: Extracted,
 }
@@ -166,11 +175,16 @@ impl Work<'_> {
             entries: 0,
         }];
         loop {
-            let step = walk.next().await;
-            let step = step.map_err(|Unlisted { path, why }| ExtractError::read(&path, why))?;
+            let step = match walk.next().await {
+                Err(unlisted) if unlisted.is_hidden() => {
+                    self.made.hidden += 1;
+                    continue;
+                }
+                step => step.map_err(|Unlisted { path, why }| ExtractError::read(&path, why))?,
+            };
             match step {
                 None => {
-                    self.made.hidden = walk.hidden();
+                    self.made.hidden += walk.hidden();
                     return Ok(());
                 }
                 Some(Step::Left(directory)) => {
@@ -257,15 +271,19 @@ impl Work<'_> {
     async fn look_over(&mut self, done: &Open, directory: &Entry) -> Result<(), ExtractError> {
         let path = &directory.path[..];
         let is_top = path.len() == self.base.len();
-        let mut found = 0;
+        let mut names = Vec::new();
         for entry in Dir::read_from(&done.fd).map_err(system(path))? {
             let entry = entry.map_err(system(path))?;
             let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") || (is_top && name == self.mark.name) {
-                continue;
+            if !matches!(name, b"." | b"..") && !(is_top && name == self.mark.name) {
+                names.push(name.to_vec());
             }
-            let known = self.tree.inside(directory, name).await;
-            if known.map_err(|why| ExtractError::read(path, why))? {
+        }
+        let known = self.tree.known(directory, &names).await;
+        let known = known.map_err(|why| ExtractError::read(path, why))?;
+        let mut found = 0;
+        for (name, is_known) in names.iter().zip(known) {
+            if is_known {
                 found += 1;
                 continue;
             }
@@ -290,8 +308,9 @@ impl Work<'_> {
         let mut totals = Totals::of(&entry.inode);
         let key = entry.link().map(|link| (link, entry.inode.encode()));
         let (name, path) = (entry.path.slice_ref(entry.name()), entry.path);
-        if let Some(first) = key.as_ref().and_then(|key| self.links.get(key))
-            && self.link(first, directory, &name, &path)?
+        if let Some(first) = key.as_ref().and_then(|key| self.links.get(key)).cloned()
+            && !self.refuses_links
+            && self.link(&first, directory, &name, &path)?
         {
             totals.bytes = 0;
             self.made.totals.add(totals);
@@ -303,7 +322,10 @@ impl Work<'_> {
         let is_made = self.make(directory, &name, &path, entry.inode).await?;
         if !is_made {
             self.made.totals = before;
-        } else if let Some(key) = key {
+        } else if let Some(key) = key
+            && self.links_bytes < MAX_LINKS_BYTES
+        {
+            self.links_bytes += key.1.len() + path.len();
             let first = First::of(path.clone(), (directory.as_fd(), &name));
             self.links.insert(key, first.map_err(system(&path))?);
         }
@@ -326,6 +348,11 @@ impl Work<'_> {
                 replace(self.goes_on, place, make).map_err(system(path))?;
                 self.named_attributes(directory, name, path, &inode)?;
                 Ok(true)
+            }
+            // A program that reads one waits for its other end, and members are strangers.
+            Content::Fifo | Content::Socket if self.tree.as_shared().is_some() => {
+                self.skipped(path, "a pipe or socket of a member".to_owned());
+                Ok(false)
             }
             Content::Fifo => self.node(directory, name, path, &inode, FileType::Fifo, 0),
             Content::Socket => self.node(directory, name, path, &inode, FileType::Socket, 0),
@@ -412,10 +439,10 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Makes another name of a file that was made before, which is found again beneath the target. False if the file
-    /// system refuses it.
+    /// Makes another name of a file that was made before, which is found again beneath the target. False if there can
+    /// be none.
     fn link(
-        &self,
+        &mut self,
         first: &First,
         directory: &OwnedFd,
         name: &[u8],
@@ -432,7 +459,12 @@ impl Work<'_> {
         let (from, to) = ((parent.as_fd(), base), (directory.as_fd(), name));
         match first.link(from, to, self.goes_on).map_err(system(path))? {
             Linked::Made => Ok(true),
-            Linked::Refused => Ok(false),
+            Linked::Full => Ok(false),
+            Linked::Refused => {
+                // Asked again, it would take away what an earlier run has made.
+                self.refuses_links = true;
+                Ok(false)
+            }
             Linked::Replaced => Err(ExtractError::Replaced {
                 path: shown(&first.path),
             }),

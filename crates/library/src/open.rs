@@ -110,7 +110,8 @@ impl Volume {
     /// An earlier state: a version by its number or name, or a shared volume after the entry with this number.
     ///
     /// # Errors
-    /// [`Error::NoVersion`] if no location keeps the version, or `state` has a name and this is a shared volume.
+    /// [`Error::NoVersion`] if no location keeps the version, or `state` has a name and this is a shared volume. That a
+    /// shared volume has no such entry shows when the state is read ([`Error::Refused`]).
     pub async fn at(&self, state: &VersionRef) -> Result<Tree<'_>, Error> {
         let none = || Error::NoVersion {
             version: state.to_string(),

@@ -1,11 +1,12 @@
 //! One state of a volume of any kind: names, attributes and content, each proved before it is given.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reader::{Fetch, ReadError, Runs};
-use share::files::{File, FileRef, Listed};
+use share::files::{File, FileRef, Listed, Refused};
 use trust::inode::{Content, Inode};
 use trust::statement::VolumeId;
 use trust::text::printable;
@@ -240,14 +241,46 @@ impl<'a> Tree<'a> {
                 Ok(found.await?.is_some())
             }
             Of::Shared { .. } => {
-                let found = self.look_up(&join(&directory.path, name)).await;
-                // A name of this machine that no file of a volume can have.
-                match found {
+                match self.look_up(&join(&directory.path, name)).await {
+                    // A name of this machine that no file of a volume can have.
                     Err(Error::BadPath { .. }) => Ok(false),
+                    // It is there, and this user may not read it, or nobody can.
+                    Err(Error::Refused {
+                        why: Refused::NotPermitted | Refused::Damaged(_),
+                        ..
+                    }) => Ok(true),
                     found => Ok(found?.is_some()),
                 }
             }
         }
+    }
+
+    /// Which of these names of this machine a directory has. Names that this user may not read count as absent in a
+    /// shared volume.
+    pub(crate) async fn known(
+        &self,
+        directory: &Entry,
+        names: &[Vec<u8>],
+    ) -> Result<Vec<bool>, Error> {
+        let mut known = Vec::with_capacity(names.len());
+        if let Of::Published { .. } = &self.of {
+            for name in names {
+                known.push(self.inside(directory, name).await?);
+            }
+            return Ok(known);
+        }
+        // Pages take fewer round trips than a look-up of each name.
+        let (mut there, mut after) = (HashSet::new(), None);
+        loop {
+            let page = self.list(directory, after.as_deref()).await?;
+            there.extend(page.entries.iter().map(|entry| entry.name().to_vec()));
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        known.extend(names.iter().map(|name| there.contains(name)));
+        Ok(known)
     }
 
     /// Names of a directory, those after `after`.

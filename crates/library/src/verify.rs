@@ -56,7 +56,8 @@ pub struct Report {
     pub damages: Vec<Damage>,
     /// Number of all damages.
     pub damage_count: u64,
-    /// Names of a shared volume that were left out, because this user may not read their files, or because they are gone.
+    /// Names of a shared volume that were left out, because this user may not read their files, or because they are gone or
+    /// damaged.
     pub hidden: u64,
 }
 
@@ -96,7 +97,8 @@ async fn policies(volume: &Volume, report: &mut Report) {
 /// Proves everything below `top`. For a whole published volume, also proves that the totals are the signed ones.
 ///
 /// # Errors
-/// [`Error`] when the volume cannot be asked any more. What cannot be proved is not an error but part of the report.
+/// [`Error`] when a shared volume does not answer, or a directory of it is damaged. What cannot be proved of blocks is not
+/// an error but part of the report.
 pub async fn verify(tree: &Tree<'_>, top: &Entry, tally: &Arc<Tally>) -> Result<Report, Error> {
     let mut visit = Visit {
         tree,
@@ -202,6 +204,10 @@ impl Visit<'_> {
                     self.report.damaged(path, why);
                     continue;
                 }
+                Err(unlisted) if unlisted.is_hidden() => {
+                    self.report.hidden = self.report.hidden.saturating_add(1);
+                    continue;
+                }
                 Err(Unlisted { why, .. }) => return Err(why),
             };
             let totals = match step {
@@ -231,7 +237,7 @@ impl Visit<'_> {
                 None => self.report.totals = totals,
             }
         }
-        self.report.hidden = walk.hidden();
+        self.report.hidden = self.report.hidden.saturating_add(walk.hidden());
         Ok(())
     }
 

@@ -15,6 +15,7 @@ mod shared;
 
 use bytes::Bytes;
 use reader::{Here, Reads};
+use share::files::Refused;
 
 use crate::error::Error;
 use crate::tree::{Entry, Of, Tree};
@@ -32,7 +33,8 @@ enum Kind<'a> {
 
 impl Tree<'_> {
     /// A depth-first walk of a directory, for a caller that reads of it what `reads` says. Everything is fetched before
-    /// the walk comes to it. If the caller reads content, it reads it through [`Tree::read_once`].
+    /// the walk comes to it: a caller that passes over many directories makes it slow. If the caller reads content, it
+    /// reads it through [`Tree::read_once`].
     pub fn walk(&self, top: &Entry, reads: Reads) -> Walk<'_> {
         Walk::new(self, top, reads)
     }
@@ -54,6 +56,22 @@ pub struct Unlisted {
     pub path: Bytes,
     /// Why not.
     pub why: Error,
+}
+
+impl Unlisted {
+    /// Whether somebody has removed the directory of a shared volume meanwhile, or this user may not read it: no damage.
+    pub fn is_hidden(&self) -> bool {
+        matches!(
+            self.why,
+            Error::Refused {
+                why: Refused::NotFound
+                    | Refused::NotADirectory
+                    | Refused::NotPermitted
+                    | Refused::Stale,
+                ..
+            }
+        )
+    }
 }
 
 impl<'a> Walk<'a> {

@@ -31,7 +31,7 @@ pub(super) async fn read(
 pub(super) fn tell_hidden(names: u64, output: &Output) {
     if names > 0 && !output.json() {
         output.warn(&format!(
-            "{} left out, because this user may not read the files",
+            "{} left out: this user may not read the files, or they are gone or damaged",
             units::count(names, "name is", "names are")
         ));
     }

@@ -24,8 +24,10 @@ type Number = (u64, u64);
 pub(super) enum Linked {
     /// It is there.
     Made,
-    /// The file system has no links, or no more for this file. Nothing was made.
+    /// The file system has no links. Nothing was made.
     Refused,
+    /// The file has as many names as it can have. Nothing was made.
+    Full,
     /// Another program has put another file under the first name. Nothing was made.
     Replaced,
 }
@@ -53,7 +55,8 @@ impl First {
             made => made,
         };
         match replace(goes_on, to, make) {
-            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => return Ok(Linked::Refused),
+            Err(Errno::PERM | Errno::OPNOTSUPP) => return Ok(Linked::Refused),
+            Err(Errno::MLINK) => return Ok(Linked::Full),
             made => made?,
         }
         if number(to.0, to.1)? == self.number {

@@ -54,7 +54,8 @@ pub struct Extracted {
     pub extra_count: u64,
     /// The first of them.
     pub extra: Vec<PathBuf>,
-    /// Names of a shared volume that were left out, because this user may not read their files, or because they are gone.
+    /// Names of a shared volume that were left out, because this user may not read their files, or because they are gone or
+    /// damaged.
     pub hidden: u64,
 }
 

@@ -34,7 +34,16 @@ pub(super) fn open_target(target: &Path) -> Result<OwnedFd, ExtractError> {
         path: target.to_owned(),
         source: errno.into(),
     };
-    match rustix::fs::mkdir(target, Mode::RWXU) {
+    let mut made = rustix::fs::mkdir(target, Mode::RWXU);
+    if let (Err(Errno::NOENT), Some(above)) = (made, target.parent()) {
+        let above = std::fs::create_dir_all(above);
+        above.map_err(|source| ExtractError::System {
+            path: target.to_owned(),
+            source,
+        })?;
+        made = rustix::fs::mkdir(target, Mode::RWXU);
+    }
+    match made {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(wrong(errno)),
     }

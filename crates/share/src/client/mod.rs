@@ -248,6 +248,9 @@ impl Client {
     /// it. Readers would wait for it, too. Then it is told all the same, with all that comes after it: what it changed
     /// must not be shown as it was before.
     ///
+    /// Each question has a hold of its own: give it a deadline later than `hold`, or a silent device holds a program that
+    /// asks again and again for ever. A question that waits takes one of the places for calls.
+    ///
     /// The inner error says why this device answers no question, as a read would.
     ///
     /// # Errors

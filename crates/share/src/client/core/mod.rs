@@ -345,7 +345,10 @@ impl Core {
         let is_chosen = self.engine.has_start() || !self.stopped;
         if !self.engine.is_unverified() && is_chosen {
             self.answer_looks(outs);
-            return self.answer_feeds(outs);
+            if self.engine.has_start() {
+                self.answer_feeds(outs);
+            }
+            return;
         }
         self.looking.clear();
         self.feeding.clear();

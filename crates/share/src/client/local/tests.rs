@@ -380,11 +380,11 @@ fn lists_that_are_too_long_are_refused() {
 fn vectors() {
     assert_eq!(
         hex(&Hello {
-            protocol: 1,
+            protocol: 2,
             build: "0.1.0".to_owned()
         }
         .encode()[..19]),
-        "62756c6c612d686f6d650100302e312e3000".to_owned() + "00"
+        "62756c6c612d686f6d650200302e312e3000".to_owned() + "00"
     );
     assert_eq!(hex(&Asked::Look(Call::Members).encode(300)), "02ac020003");
     assert_eq!(hex(&Asked::Cancel.encode(1)), "0801");
