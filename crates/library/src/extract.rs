@@ -275,7 +275,8 @@ impl Work<'_> {
         for entry in Dir::read_from(&done.fd).map_err(system(path))? {
             let entry = entry.map_err(system(path))?;
             let name = entry.file_name().to_bytes();
-            if !matches!(name, b"." | b"..") && !(is_top && name == self.mark.name) {
+            let is_mark = is_top && name == self.mark.name;
+            if !is_mark && !matches!(name, b"." | b"..") {
                 names.push(name.to_vec());
             }
         }
