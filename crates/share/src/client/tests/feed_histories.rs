@@ -439,7 +439,8 @@ async fn history(seed: u64) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     for follower in &followers {
-        assert!(follower.told > 20, "{what}: {}", follower.told);
+        // Of a history in which the reader has lost its roles for long, little is told.
+        assert!(follower.told > 5, "{what}: {}", follower.told);
         // To look again is rare: at the beginning, and when roles of the reader change.
         let most = 1 + world.role_decisions;
         assert!(
