@@ -118,15 +118,9 @@ pub fn record(path: &[u8], inode: &Inode) -> Map<String, Value> {
     out
 }
 
-/// Normalizes a path argument: no slashes at its ends, no empty parts, no `.`.
+/// A path argument as the library has it: no slashes at its ends, no empty names, no `.`.
 pub fn clean(path: &std::ffi::OsStr) -> Vec<u8> {
-    use std::os::unix::ffi::OsStrExt;
-    let parts: Vec<&[u8]> = path
-        .as_bytes()
-        .split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
-        .collect();
-    parts.join(&b'/')
+    bulla::path::clean(path.as_encoded_bytes())
 }
 
 #[cfg(test)]

@@ -13,17 +13,31 @@ use crate::sharing::{self, reading::Opening};
 
 /// What a command reads.
 pub struct State<'a> {
-    /// The volume.
-    pub reading: &'a Reading,
-    /// Which state of it.
-    pub past: &'a Past,
-    /// The path in it.
-    pub path: &'a [u8],
-    /// What is going to be read below the path. None: only what is there.
-    pub reads: Option<Reads>,
+    reading: &'a Reading,
+    past: &'a Past,
+    path: &'a [u8],
+    reads: Option<Reads>,
 }
 
-impl State<'_> {
+impl<'a> State<'a> {
+    /// The file at a path in a state of a volume.
+    pub fn of(reading: &'a Reading, past: &'a Past, path: &'a [u8]) -> State<'a> {
+        State {
+            reading,
+            past,
+            path,
+            reads: None,
+        }
+    }
+
+    /// The same, and below it what `reads` says.
+    pub fn with(self, reads: Reads) -> State<'a> {
+        State {
+            reads: Some(reads),
+            ..self
+        }
+    }
+
     /// Opens the volume, runs a command that only reads this state of it, and closes it. Of a shared volume the command
     /// runs again if the owners begin the log again meanwhile ([`Opening::read`]).
     pub fn read<T>(

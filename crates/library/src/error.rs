@@ -156,3 +156,34 @@ impl Error {
         Error::Refused { about, why }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use share::client::Lost;
+
+    use super::*;
+
+    #[test]
+    fn lies_and_outages_of_a_shared_server_have_their_names() {
+        let offline = |trouble| {
+            let text = "why".to_owned();
+            let connection = Connection::Offline(Lost { trouble, text });
+            Error::from(ClientError::Deadline { connection }).class()
+        };
+        for (trouble, class) in [
+            (Trouble::OtherLog, Class::Fork),
+            (Trouble::Restored, Class::Rollback),
+            (Trouble::OtherServer, Class::Integrity),
+            (Trouble::Unfit, Class::Integrity),
+            (Trouble::Unreachable, Class::Unavailable),
+        ] {
+            assert_eq!(offline(trouble), Some(class), "{trouble:?}");
+        }
+        let other = Error::from(ClientError::Stopped(Stopped::OtherBeginning));
+        assert_eq!(other.class(), Some(Class::Fork));
+        let damaged = Error::refused("a".to_owned(), Refused::Damaged("why".to_owned()));
+        assert_eq!(damaged.class(), Some(Class::Integrity));
+        let absent = Error::refused("a".to_owned(), Refused::NotFound);
+        assert_eq!(absent.class(), None);
+    }
+}

@@ -13,14 +13,14 @@
 //! | [`extract`], [`verify`], [`diff`] | what reads whole trees |
 //! | [`shared`], [`members`] | shared volumes |
 //! | [`error`] | what can go wrong |
-//! | `path` | paths |
+//! | [`path`] | paths |
 
 pub mod diff;
 pub mod error;
 pub mod extract;
 pub mod members;
 mod open;
-mod path;
+pub mod path;
 pub mod shared;
 pub mod tree;
 pub mod verify;

@@ -9,7 +9,7 @@ use trust::key::PublicKey;
 use trust_shared::decision::{Label, Role};
 use trust_shared::principal::{Device, Principal};
 
-/// Who is meant by a name, or why nobody.
+/// Why a name of a user, group or device means nobody.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
     /// No user or group has the name.

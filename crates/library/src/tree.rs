@@ -84,7 +84,7 @@ impl Entry {
         matches!(self.inode.content, Content::Directory { .. })
     }
 
-    /// Who owns it, and its number, in a shared volume.
+    /// Its owner and its number, if the volume is a shared one.
     pub fn id(&self) -> Option<FileId> {
         self.id
     }

@@ -19,12 +19,7 @@ const WINDOW_BYTES: usize = 3 << 20;
 /// Writes the file out.
 pub fn run(args: &Cat, config: &Config, output: &mut Output) -> Outcome<Done> {
     let path = entry::clean(&args.path);
-    let state = State {
-        reading: &args.reading,
-        past: &args.past,
-        path: &path,
-        reads: None,
-    };
+    let state = State::of(&args.reading, &args.past, &path);
     let bytes = state.read(config, output, async |tree, output| {
         let file = tree.follow(&path).await?;
         let file = file.ok_or_else(|| not_found(&path))?;

@@ -29,12 +29,7 @@ pub fn run(args: &Extract, config: &Config, output: &mut Output) -> Outcome<Done
         ..ExtractOptions::default()
     };
     let path = entry::clean(&args.path);
-    let state = State {
-        reading: &args.reading,
-        past: &args.past,
-        path: &path,
-        reads: Some(Reads::Everything),
-    };
+    let state = State::of(&args.reading, &args.past, &path).with(Reads::Everything);
     let tally = Arc::new(Tally::default());
     let bar = Progress::start(output, "extracting");
     let extracted = state.read(config, output, async |tree, output| {

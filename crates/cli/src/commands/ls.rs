@@ -10,7 +10,7 @@ use trust::inode::Content;
 use crate::args::Ls;
 use crate::config::Config;
 use crate::entry;
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::Outcome;
 use crate::output::{Done, Output, fields};
 use crate::session::not_found;
 use crate::states::State;
@@ -23,12 +23,7 @@ pub fn run(args: &Ls, config: &Config, output: &mut Output) -> Outcome<Done> {
         true => Reads::Names,
         false => Reads::Directory,
     };
-    let state = State {
-        reading: &args.reading,
-        past: &args.past,
-        path: &path,
-        reads: Some(reads),
-    };
+    let state = State::of(&args.reading, &args.past, &path).with(reads);
     let entries = state.read(config, output, async |tree, output| {
         let mut lines = Lines {
             args,
@@ -67,8 +62,8 @@ impl Lines<'_> {
             self.show(&entry, shown)?;
             if self.args.recursive && entry.is_directory() {
                 if walk.depth() >= MAX_DEPTH {
-                    let error = format!("{} is nested too deeply", text::printable(&entry.path));
-                    return Err(Failure::new(Kind::Malformed, error));
+                    let path = text::printable(&entry.path);
+                    return Err(bulla::Error::TooDeep { path }.into());
                 }
                 walk.enter(entry);
             }

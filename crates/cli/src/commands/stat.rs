@@ -15,7 +15,7 @@ use crate::output::{Done, Output, fields};
 use crate::states::State;
 use crate::{text, units};
 
-/// What is shown of a file.
+/// A file as `stat` shows it.
 struct Shown {
     record: Map<String, Value>,
     entry: Entry,
@@ -27,12 +27,7 @@ struct Shown {
 /// Shows a file.
 pub fn run(args: &Stat, config: &Config, output: &mut Output) -> Outcome<Done> {
     let path = entry::clean(&args.path);
-    let state = State {
-        reading: &args.reading,
-        past: &args.past,
-        path: &path,
-        reads: None,
-    };
+    let state = State::of(&args.reading, &args.past, &path);
     // The path itself: a symbolic link is not followed.
     let shown = state.read(config, output, async |tree, _| look(tree, &path).await)?;
     let Shown {

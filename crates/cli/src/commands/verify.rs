@@ -25,12 +25,7 @@ pub fn run(args: &Verify, config: &Config, output: &mut Output) -> Outcome<Done>
     }
     args.refuse_for_servers()?;
     let path = entry::clean(&args.path);
-    let state = State {
-        reading: &args.reading,
-        past: &args.past,
-        path: &path,
-        reads: Some(Reads::Everything),
-    };
+    let state = State::of(&args.reading, &args.past, &path).with(Reads::Everything);
     let bar = Progress::start(output, "verifying");
     let verified = state.read(config, output, async |tree, _| {
         let tally = Arc::new(Tally::default());

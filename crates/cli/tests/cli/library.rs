@@ -184,6 +184,11 @@ fn published_volume_is_read_walked_copied_and_compared() {
         let none = volume.at(&VersionRef::Number(9)).await;
         assert!(matches!(none.err(), Some(bulla::Error::NoVersion { .. })));
         assert!(volume.as_shared().is_none() && volume.as_published().is_some());
+        let other = Home::new();
+        let source = format!("{}@{}", other.published(), other.path("repo").display());
+        let other = page::open(&source, &home.path("reader")).await.unwrap();
+        let differs = page::changed(&tree, &other.tree().unwrap()).await;
+        assert!(matches!(differs, Err(bulla::Error::OtherVolume)));
     });
 }
 

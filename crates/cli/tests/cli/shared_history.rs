@@ -117,7 +117,7 @@ fn log_hides_names_from_who_may_not_read_them() {
         .ends(0);
     let exported = export(&bob, &[]).ends(3);
     assert_eq!(exported.records("skipped").len(), 1);
-    // Nobody keeps others from extracting with a file that has the name of the mark.
+    // A hidden file with the name of the mark does not stop an extraction.
     ada.run(&["mv", "notes", "family/secret", ".bulla-extract"])
         .ends(0);
     let extracted = bob.run(&["--json", "extract", "notes", "out/copy"]).ends(0);

@@ -11,7 +11,7 @@ pub(super) struct Pair {
     pub(super) new: Option<MapRoot>,
 }
 
-/// What is to be compared below a path, if it is a directory that differs.
+/// The two directories to compare below a path, if they differ.
 pub(super) fn below(path: Bytes, before: Option<&Inode>, after: Option<&Inode>) -> Option<Pair> {
     let new = after.and_then(map_or_empty)?;
     let differs = before.and_then(map_or_empty) != Some(new);

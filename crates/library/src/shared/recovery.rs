@@ -43,7 +43,7 @@ pub async fn open(
 }
 
 /// Starts the engine of a home, and waits for it, in the log that the server shows. Gives the epoch if the device went over.
-/// What it alone has is still to be given back.
+/// The caller gives back what the device alone has.
 pub async fn enter(
     home: &Home,
     until: Instant,

@@ -15,11 +15,39 @@ use store::object::ObjectName;
 use tokio::time::Instant;
 use trust::change::Change;
 use trust::inode::{Content, Inode};
-use volume::{Refreshed, Volume, VolumeOptions};
+use volume::{Refreshed, Snapshot, Volume, VolumeOptions};
 
-use crate::far::{BELOW, DIRECTORIES, Opened, ROUND_TRIP, TOPS, publish, waits_since, world};
+use crate::far::{self, BELOW, ROUND_TRIP, TOPS, publish, waits_since, world};
 use crate::support::{difference, extract, verify};
 use crate::world::{World, noise, now, settle, soon};
+
+/// The root, what lies in it, and what lies in these.
+const DIRECTORIES: usize = 1 + (TOPS * (1 + BELOW)) as usize;
+
+struct Opened {
+    liar: Arc<Liar<MemoryStore>>,
+    volume: Arc<Volume>,
+    world: World,
+}
+
+impl Opened {
+    async fn far() -> Opened {
+        let (liar, volume, world) = far::open().await;
+        Opened {
+            liar,
+            volume,
+            world,
+        }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.volume.snapshot()
+    }
+
+    fn fetched(&self) -> u64 {
+        far::fetched(&self.volume)
+    }
+}
 
 /// Walks everything. Gives the number of entries.
 async fn walk(opened: &Opened, reads: Reads) -> usize {

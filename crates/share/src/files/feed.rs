@@ -22,7 +22,7 @@ pub struct Cursor {
 pub enum Thing {
     /// The inode of a file: its content or its attributes, or whether there is one.
     File(FileId),
-    /// Where a name of a directory leads, or whether it is there.
+    /// Where a name of a directory leads, or whether it is there, wherever the directory itself is.
     Name(FileId, Name),
     /// All files of a user or group, and the names in their directories. Another device has folded them, and nobody
     /// but that device answers for what the fold says.

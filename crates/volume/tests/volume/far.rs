@@ -7,7 +7,7 @@ use std::time::Duration;
 use sim::liar::{Liar, Lie};
 use store::memory::MemoryStore;
 use tokio::time::Instant;
-use volume::{Snapshot, Volume};
+use volume::Volume;
 
 use crate::world::{World, noise, now};
 
@@ -16,8 +16,6 @@ use crate::world::{World, noise, now};
 pub const ROUND_TRIP: Duration = Duration::from_millis(15);
 pub const TOPS: u64 = 12;
 pub const BELOW: u64 = 12;
-/// The root, what lies in it, and what lies in these.
-pub const DIRECTORIES: usize = 1 + (TOPS * (1 + BELOW)) as usize;
 
 /// Directories in directories, each of the inner ones with two files.
 pub fn world() -> World {
@@ -56,32 +54,18 @@ pub fn waits_since(began: Instant) -> u32 {
     (began.elapsed().as_millis() / ROUND_TRIP.as_millis()) as u32
 }
 
-pub struct Opened {
-    pub liar: Arc<Liar<MemoryStore>>,
-    pub volume: Arc<Volume>,
-    pub world: World,
+/// Opens it. Gives the replica, too, and what keeps the reader's state.
+pub async fn open() -> (Arc<Liar<MemoryStore>>, Arc<Volume>, World) {
+    let world = world();
+    let liar = world.liar(Lie::None);
+    let volume = world.open(vec![liar.clone()]).await.unwrap();
+    liar.tell(Lie::Slow(ROUND_TRIP));
+    (liar, volume, world)
 }
 
-impl Opened {
-    pub async fn far() -> Opened {
-        let world = world();
-        let liar = world.liar(Lie::None);
-        let volume = world.open(vec![liar.clone()]).await.unwrap();
-        liar.tell(Lie::Slow(ROUND_TRIP));
-        Opened {
-            liar,
-            volume,
-            world,
-        }
-    }
-
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.volume.snapshot()
-    }
-
-    pub fn fetched(&self) -> u64 {
-        let snapshot = self.snapshot();
-        let counters = snapshot.blocks().counters();
-        counters.fetched.load(Ordering::Relaxed) + counters.around.load(Ordering::Relaxed)
-    }
+/// Blocks that came so far.
+pub fn fetched(volume: &Volume) -> u64 {
+    let snapshot = volume.snapshot();
+    let counters = snapshot.blocks().counters();
+    counters.fetched.load(Ordering::Relaxed) + counters.around.load(Ordering::Relaxed)
 }

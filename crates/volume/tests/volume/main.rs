@@ -8,8 +8,6 @@ mod caching;
 mod comparing;
 mod consistency;
 mod evidence;
-// The tests of the library use all of it.
-#[allow(dead_code)]
 mod far;
 mod forks;
 mod freshness;

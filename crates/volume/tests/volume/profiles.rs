@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use volume::profile::{MAX_PROFILE_BYTES, Profile, ProfileError};
 use volume::{Fetch, Snapshot, Volume, VolumeOptions};
 
-use crate::far::{Opened, ROUND_TRIP, waits_since};
+use crate::far::{ROUND_TRIP, fetched, open, waits_since};
 use crate::world::{World, noise, now, settle, soon};
 
 /// Begins to fetch what a profile names.
@@ -25,11 +25,11 @@ async fn held(snapshot: &Snapshot, path: &str) -> Result<usize, ReadError> {
 
 #[tokio::test(start_paused = true)]
 async fn parts_come_in_few_round_trips_and_nothing_else_does() {
-    let opened = Opened::far().await;
-    let snapshot = opened.snapshot();
+    let (_liar, volume, _world) = open().await;
+    let snapshot = volume.snapshot();
     let paths = (0..12).map(|top| format!("t{top:02}/b{:02}/f1", (top * 5) % 12));
     let paths: Vec<String> = paths.collect();
-    let before = opened.fetched();
+    let before = fetched(&volume);
     let ahead = begin(&snapshot, &paths.join("\n"));
     let began = Instant::now();
     while held(&snapshot, &paths[11]).await.is_err() || held(&snapshot, &paths[0]).await.is_err() {
@@ -44,7 +44,7 @@ async fn parts_come_in_few_round_trips_and_nothing_else_does() {
         assert_eq!(held(&snapshot, path).await.unwrap(), 3000, "{path}");
     }
     // The root, and two directories, a node and two blocks for each file.
-    let brought = opened.fetched() - before;
+    let brought = fetched(&volume) - before;
     assert!(brought <= 1 + 12 * 5, "{brought}");
     assert!(held(&snapshot, "t00/b01/f1").await.is_err());
     drop(ahead);
@@ -52,9 +52,9 @@ async fn parts_come_in_few_round_trips_and_nothing_else_does() {
 
 #[tokio::test(start_paused = true)]
 async fn names_that_are_not_there_cost_no_more_than_their_directories() {
-    let opened = Opened::far().await;
-    let snapshot = opened.snapshot();
-    let before = opened.fetched();
+    let (_liar, volume, _world) = open().await;
+    let snapshot = volume.snapshot();
+    let before = fetched(&volume);
     // What is not there, what is below a file, and what is below what is not there.
     let mut profile = String::from("t00/b00/f0/below\nno/way\n");
     for number in 0..5000 {
@@ -62,7 +62,7 @@ async fn names_that_are_not_there_cost_no_more_than_their_directories() {
     }
     let ahead = begin(&snapshot, &profile);
     settle().await;
-    let brought = opened.fetched() - before;
+    let brought = fetched(&volume) - before;
     assert!(brought <= 3, "{brought}");
     assert!(held(&snapshot, "t00/b00/f0").await.is_err());
     drop(ahead);
@@ -135,10 +135,10 @@ async fn profile_in_the_tree_is_found_or_its_fault_is_said() {
     assert!(matches!(&found[1], Err(ProfileError::Line { line: 1, .. })));
     assert!(matches!(&found[2], Err(ProfileError::TooLong)));
     assert!(matches!(&found[3], Ok(Some(profile)) if profile.is_empty()));
-    let opened = Opened::far().await;
-    let snapshot = opened.snapshot();
-    let before = opened.fetched();
+    let (_liar, volume, _world) = open().await;
+    let snapshot = volume.snapshot();
+    let before = fetched(&volume);
     let none = Profile::attached(snapshot.tree(), soon()).await;
     assert!(matches!(none, Ok(None)));
-    assert!(opened.fetched() <= before + 1, "only the root's node");
+    assert!(fetched(&volume) <= before + 1, "only the root's node");
 }

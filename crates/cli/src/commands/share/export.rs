@@ -287,8 +287,8 @@ impl Sending<'_> {
                 .await?;
             if entry.is_directory() {
                 if walk.depth() >= MAX_DEPTH {
-                    let error = format!("{} is nested too deeply", text::printable(&entry.path));
-                    return Err(Failure::new(Kind::Malformed, error));
+                    let path = text::printable(&entry.path);
+                    return Err(bulla::Error::TooDeep { path }.into());
                 }
                 walk.enter(entry);
             }

@@ -27,7 +27,7 @@ pub enum Asked {
     Query(Query),
     /// Something about blocks of the server.
     Blocks(Want),
-    /// Nobody waits any more for the request of this number.
+    /// The program no longer waits for the request of this number.
     Cancel,
 }
 

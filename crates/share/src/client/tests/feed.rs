@@ -143,7 +143,7 @@ async fn change_of_a_silent_device_is_told_when_it_speaks() {
     let waits = next(&one, until, FOR_EVER);
     let speaks = async {
         tokio::time::sleep(Duration::from_millis(200)).await;
-        // Whoever reads asks the device, and it attests.
+        // A read asks the device, and the device attests.
         assert_eq!(read(&one, "quiet").await, "x");
     };
     let (feed, ()) = tokio::join!(waits, speaks);
