@@ -77,9 +77,20 @@ impl Follower {
                     after,
                 } => (until, Some(changes), after),
             };
-            let seen = see(reader, cursor.size, &mut self.files).await;
+            let known = self.files.clone();
+            let mut seen = see(reader, cursor.size, &mut self.files).await;
             if let (Some(told), Some(since)) = (told, self.cursor) {
-                check(&self.seen, &seen, &told, (since.size, cursor.size), what);
+                let met = |thing: &Thing| !known.contains(&thing_file(thing));
+                // What the reader meets now may have been there: a directory was moved into its sight. The past says.
+                let past = see(reader, since.size, &mut self.files).await;
+                let met_past = past.into_iter().filter(|(thing, _)| met(thing));
+                let mut before = self.seen.clone();
+                before.extend(met_past);
+                // The past may have led to more.
+                if self.files.len() > known.len() {
+                    seen = see(reader, cursor.size, &mut self.files).await;
+                }
+                check(&before, &seen, &told, (since.size, cursor.size), what);
                 self.told += told.len();
             }
             (self.cursor, self.seen) = (Some(cursor), seen);
@@ -87,6 +98,14 @@ impl Follower {
                 return;
             }
         }
+    }
+}
+
+/// The file that a thing is about, or the directory of a name.
+fn thing_file(thing: &Thing) -> FileId {
+    match thing {
+        Thing::File(file) | Thing::Name(file, _) => *file,
+        Thing::Owned(_) => unreachable!("no reader sees one"),
     }
 }
 
