@@ -279,6 +279,9 @@ fn mount_kind(error: &MountError) -> Kind {
         }
         MountError::Stale { .. } => Kind::Stale,
         MountError::Busy { .. } => Kind::Occupied,
+        MountError::InUse { .. } => Kind::VolumeMounted,
+        MountError::Home { source, .. } => crate::failure::io_kind(source),
+        MountError::Volume(error) => library::kind(error),
         MountError::NotMounted { .. } | MountError::Unmount { .. } => Kind::Unmount,
         MountError::Ended { .. } | MountError::Unanswered { .. } => Kind::Mount,
     }

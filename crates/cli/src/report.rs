@@ -1,5 +1,7 @@
 //! The status report of a mount: as a JSON record, and as lines for people. docs/cli.md lists the fields.
 
+pub mod shared;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::mount::Report;
@@ -140,6 +142,9 @@ fn volume_words(record: &Value) -> String {
 /// The record as lines for people. It comes from another process, which may have another version, so
 /// missing fields are shown as `-`.
 pub fn lines(record: &Value) -> Vec<String> {
+    if record.pointer("/shared").and_then(Value::as_bool) == Some(true) {
+        return shared::lines(record);
+    }
     let validity = match record.pointer("/left_s").and_then(Value::as_u64) {
         None => "stays at this version, which does not expire".to_owned(),
         Some(left) => {

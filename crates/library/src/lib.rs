@@ -11,11 +11,13 @@
 //! | [`tree`] | one state of a volume |
 //! | [`walk`] | a depth-first walk that fetches ahead |
 //! | [`extract`], [`verify`], [`diff`] | what reads whole trees |
+//! | [`edit`] | new content of a file out of its present content and what changed of it |
 //! | [`shared`], [`members`] | shared volumes |
 //! | [`error`] | what can go wrong |
 //! | [`path`] | paths |
 
 pub mod diff;
+pub mod edit;
 pub mod error;
 pub mod extract;
 pub mod members;

@@ -68,6 +68,24 @@ pub enum MountError {
         /// How many.
         requests: usize,
     },
+    /// This device has mounted the volume already.
+    #[error("the volume `{name}` is already mounted by another process of this user")]
+    InUse {
+        /// Its name on this machine.
+        name: String,
+    },
+    /// What this machine keeps of a shared volume cannot be used.
+    #[error("{}: {source}", directory.display())]
+    Home {
+        /// The home.
+        directory: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The volume does not answer, or refuses.
+    #[error(transparent)]
+    Volume(#[from] bulla::Error),
     /// The threads that served the mount ended with an error.
     #[error("{}: the mount ended: {source}", directory.display())]
     Ended {

@@ -2,14 +2,16 @@
 //!
 //! [`fuse`] is the plumbing: any [`fuse::FileSystem`], read-only or writable, becomes a mount with
 //! deadlines, notifications and an end. [`published`] is the first of the file systems: a published
-//! volume. [`device`] is the second: one file over a protected device, which
-//! [`loop_device`] makes a block device. Relies on the crate `fuser` for the protocol; there is no `unsafe` here.
+//! volume. [`shared`] is the second: a shared volume, read and write. [`device`] is the third: one file over a protected
+//! device, which [`loop_device`] makes a block device. Relies on the crate `fuser` for the protocol; there is no `unsafe` here.
 
+mod attributes;
 pub mod device;
 pub mod error;
 pub mod fuse;
 pub mod loop_device;
 pub mod published;
+pub mod shared;
 
 pub use error::MountError;
 pub use fuse::FileSystem;
@@ -20,3 +22,4 @@ pub use published::mounted::{Mounted, mount};
 pub use published::options::{FetchFirst, MountOptions, NameCaching, Ownership};
 pub use published::recording::Recorder;
 pub use published::report::{self, Report, Reporter};
+pub use shared::mounted::{SharedMountOptions, SharedMounted, mount_shared};

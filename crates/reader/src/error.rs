@@ -86,7 +86,7 @@ impl ReadError {
     }
 
     /// Nobody answered, and nobody is shown to be wrong.
-    pub(crate) fn is_outage(&self) -> bool {
+    pub fn is_outage(&self) -> bool {
         matches!(self, ReadError::Unavailable { .. })
     }
 

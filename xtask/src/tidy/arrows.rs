@@ -70,7 +70,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "mount",
         &[
-            "wal", "protect", "reader", "state", "store", "trust", "volume",
+            "wal",
+            "library",
+            "protect",
+            "reader",
+            "share",
+            "state",
+            "store",
+            "trust",
+            "trust-shared",
+            "volume",
         ],
     ),
     (CLI, ALL),

@@ -1,6 +1,8 @@
 //! `bulla mount` and `bulla umount`. `mount` starts this program again with `--foreground` as the daemon, reads the
 //! daemon's records from a pipe, and returns when the mount is ready.
 
+mod shared;
+
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +21,7 @@ use crate::output::{Done, Output, fields};
 use crate::profiles::{self, Recording};
 use crate::report;
 use crate::session::Session;
+use crate::sharing;
 use crate::sockets::{self, Door};
 use crate::units;
 
@@ -28,8 +31,15 @@ const START_GRACE: Duration = Duration::from_secs(20);
 /// Mounts.
 pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output) -> Outcome<Done> {
     refuse_swapped(args, config)?;
+    let home = sharing::named(config, &args.reading)?;
+    if home.is_some() {
+        shared::refuse_flags(args)?;
+    }
     if args.foreground {
-        return in_foreground(args, config, output);
+        return match home {
+            Some(home) => shared::in_foreground(args, home, config, output),
+            None => in_foreground(args, config, output),
+        };
     }
     let dir = absolute(&args.dir)?;
     let log = daemon::log_path(config, "mounts", &dir)?;
@@ -55,7 +65,9 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
     if mounted.get("cleared_dead").is_some() {
         output.note(&format!("removed a dead mount from {}", dir.display()));
     }
-    if !output.json() {
+    if let Some(home) = &home {
+        shared::tell(&mounted, home, args, &log, output);
+    } else if !output.json() {
         let version = mounted.get("version").cloned().unwrap_or_default();
         let newest = mounted.get("newest");
         let newest = newest.map(|newest| format!(" (the newest is version {newest})"));

@@ -10,7 +10,7 @@ use super::shared::{client_kind, home_kind};
 use super::{location_kind, read_kind, store_kind, volume_kind};
 use crate::failure::{Failure, Kind, io_kind};
 
-fn kind(error: &Error) -> Kind {
+pub(super) fn kind(error: &Error) -> Kind {
     match error {
         Error::Location(error) => location_kind(error),
         Error::Volume(error) => volume_kind(error),

@@ -268,6 +268,8 @@ kinds! {
     Mount => Mount, "`bulla doctor` checks this machine: the directory and /dev/fuse must exist, and users other than root need fusermount3 (package fuse3)";
     /// Something is mounted on the directory already.
     Occupied => Mount, "unmount it with `bulla umount DIR`, or choose another directory";
+    /// The shared volume is mounted already.
+    VolumeMounted => Locked, "a device mounts a volume once: `bulla status` says where. `mount --bind` shows it at another place too";
     /// A dead mount is on the directory.
     Stale => Mount, "unmount the dead mount with `bulla umount DIR`, then mount again";
     /// Unmounting failed.

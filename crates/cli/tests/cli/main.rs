@@ -60,6 +60,8 @@ mod shared_history;
 mod shared_homes;
 mod shared_lab;
 mod shared_machines;
+mod shared_mount;
+mod shared_mount_outages;
 mod shared_other_place;
 mod shared_overwrites;
 mod shared_reads;

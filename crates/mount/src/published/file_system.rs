@@ -14,11 +14,11 @@ use futures_util::FutureExt;
 use trust::inode::{FileKind, MAX_NAME_BYTES};
 use volume::Fetch;
 
+use crate::attributes;
 use crate::fuse::request::{
     Attributes, Caller, Data, Entry, Features, Lookup, Opened, Read, Seek, Statistics,
 };
 use crate::fuse::{self, AddEntry, AddName, Answer, Error, FileSystem, FopenFlags};
-use crate::published::attributes;
 use crate::published::failure::Failure;
 use crate::published::listing::{Inside, Listing, entered, listing};
 use crate::published::operations::Core;

@@ -5,7 +5,6 @@
 //! newer versions and makes the kernel drop cached names when a statement expires. [`report`] gives the
 //! state of a mount. docs/semantics.md says what a program may rely on.
 
-mod attributes;
 mod directory;
 mod failure;
 mod faults;

@@ -12,7 +12,6 @@ use volume::{Fetch, Volume};
 use crate::error::MountError;
 use crate::fuse::unmount::clear_dead;
 use crate::fuse::{Connection, Session, SessionOptions, Signals};
-use crate::published::attributes::Owners;
 use crate::published::file_system::Published;
 use crate::published::freshness::Keeper;
 use crate::published::operations::Core;
@@ -44,7 +43,7 @@ pub async fn mount(
     options: MountOptions,
 ) -> Result<Mounted, MountError> {
     let recorder = options.record.then(Arc::default);
-    let core = Arc::new(Core::new(volume, Owners::new(options.ownership), recorder));
+    let core = Arc::new(Core::new(volume, options.ownership.owners(), recorder));
     let published = Published::new(core.clone(), options.read_ahead_bytes);
     let session_options = SessionOptions {
         source: format!("bulla#{}", core.volume.id()),

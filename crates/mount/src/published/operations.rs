@@ -14,9 +14,9 @@ use fuser::{FileAttr, INodeNo};
 use trust::inode::{Content, FileContent, Inode, MAX_NAME_BYTES};
 use volume::{Fetch, Snapshot, Volume, VolumeError};
 
+use crate::attributes::{self, Owners};
 use crate::fuse::Error;
 use crate::fuse::request::{Attributes, Entry, Lookup};
-use crate::published::attributes::{self, Owners};
 use crate::published::directory::OpenDirectory;
 use crate::published::failure::Failure;
 use crate::published::faults::Faults;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use volume::profile::Profile;
 
+use crate::attributes::Owners;
+
 /// Owner of files as the mount shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ownership {
@@ -19,6 +21,24 @@ pub enum Ownership {
     },
     /// As published; files without a published owner belong to the user who mounts.
     Published,
+}
+
+impl Ownership {
+    /// The owners under this option, for this process.
+    pub fn owners(self) -> Owners {
+        match self {
+            Ownership::Mounter => Owners::own(),
+            Ownership::Published => Owners {
+                published: true,
+                ..Owners::own()
+            },
+            Ownership::Fixed { uid, gid } => Owners {
+                uid,
+                gid,
+                published: false,
+            },
+        }
+    }
 }
 
 /// How names leave the kernel's cache when a new version is adopted (decision 0010).

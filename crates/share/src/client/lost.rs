@@ -21,7 +21,7 @@ use trust::tree::inode::{Content, FileKind, Inode};
 use trust_shared::change::Change;
 use trust_shared::guard::Guard;
 use trust_shared::ops::{Body, Op};
-use trust_shared::principal::{FileId, Name};
+use trust_shared::principal::{Device, FileId, Name};
 
 use super::connection::{Connection, Lost as Away, Trouble};
 use super::driver::Command;
@@ -202,16 +202,21 @@ fn place_of(guard: &Guard) -> Option<(FileId, (FileId, Name))> {
     }
 }
 
-/// The name of a copy: `NAME (conflict device N DATE)`, and a number where that is taken.
 fn copy_name(written: &Written, which: u32) -> Option<Name> {
-    let device = written.file.number.device.0;
-    let date = date(written.inode.mtime.seconds);
+    let device = written.file.number.device;
+    conflict_name(&written.name, device, written.inode.mtime.seconds, which)
+}
+
+/// The name of a conflict copy of a device: `NAME (conflict device N DATE)`, and a number where that is taken: `which`
+/// counts from 0. `unix_s`: when the content was made. None if no file can have the name.
+pub fn conflict_name(name: &Name, device: Device, unix_s: i64, which: u32) -> Option<Name> {
+    let (device, date) = (device.0, date(unix_s));
     let more = match which {
         0 => String::new(),
         _ => format!(" {}", which.saturating_add(1)),
     };
     let tail = format!(" (conflict device {device} {date}){more}");
-    let name = written.name.as_bytes();
+    let name = name.as_bytes();
     let mut end = name.len().min(MAX_NAME_BYTES.saturating_sub(tail.len()));
     // A name of UTF-8 stays one.
     while end > 0 && std::str::from_utf8(name).is_ok() && is_inside(name, end) {

@@ -85,7 +85,7 @@ pub use error::{ClientError, Differing, Stopped};
 use link::Offered;
 pub use link::offered;
 use local::{Query, Response};
-pub use lost::{Copy, GivenBack};
+pub use lost::{Copy, GivenBack, conflict_name};
 use neighbour::host::Hosting;
 use ordering::engine::Delays;
 pub use other_place::{

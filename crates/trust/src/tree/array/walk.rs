@@ -6,18 +6,18 @@ use std::ops::Range;
 
 use super::{ArrayRoot, Child, Entry, Extent, Node};
 use crate::error::Reject;
-use crate::handle::{ArrayNode, Block, Data, Handle};
+use crate::handle::{ArrayNode, Data, Handle};
 
 /// The source of a tree's nodes, for callers that have them locally.
 pub trait Nodes {
     /// An error of the source, or a malformed tree.
     type Error: From<Reject>;
 
-    /// The node with this handle.
+    /// The node with this handle, decoded from a block that was checked against it.
     ///
     /// # Errors
     /// Any error of the source.
-    fn node(&self, handle: &Handle<ArrayNode>) -> Result<Block<ArrayNode>, Self::Error>;
+    fn node(&self, handle: &Handle<ArrayNode>) -> Result<Node, Self::Error>;
 }
 
 /// A range of whole extents around an edit.
@@ -132,7 +132,7 @@ impl<'a, N: Nodes> Tree<'a, N> {
         len: u64,
     ) -> Result<&Node, N::Error> {
         if !self.loaded.contains_key(handle) {
-            let node = Node::decode(&self.nodes.node(handle)?)?;
+            let node = self.nodes.node(handle)?;
             self.loaded.insert(*handle, node);
         }
         let node = self.loaded.get(handle).ok_or_else(broken)?;

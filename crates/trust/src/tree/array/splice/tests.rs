@@ -37,14 +37,18 @@ struct Store {
 impl Nodes for Store {
     type Error = Reject;
 
-    fn node(&self, handle: &Handle<ArrayNode>) -> Result<Block<ArrayNode>, Reject> {
+    fn node(&self, handle: &Handle<ArrayNode>) -> Result<Node, Reject> {
         self.loads.set(self.loads.get() + 1);
-        let bytes = self.nodes.get(handle).ok_or(Reject::WrongBlock)?;
-        hasher().check(handle, bytes.clone())
+        Node::decode(&self.block(handle)?)
     }
 }
 
 impl Store {
+    fn block(&self, handle: &Handle<ArrayNode>) -> Result<Block<ArrayNode>, Reject> {
+        let bytes = self.nodes.get(handle).ok_or(Reject::WrongBlock)?;
+        hasher().check(handle, bytes.clone())
+    }
+
     /// Blocks for `bytes`; pieces of zeros are holes.
     fn cut(&mut self, mut bytes: &[u8], cut: Cut) -> Vec<Extent> {
         let mut extents = Vec::new();
@@ -374,13 +378,13 @@ struct Liar {
 impl Nodes for Liar {
     type Error = Reject;
 
-    fn node(&self, handle: &Handle<ArrayNode>) -> Result<Block<ArrayNode>, Reject> {
-        let mut bytes = self.honest.node(handle)?.bytes().to_vec();
+    fn node(&self, handle: &Handle<ArrayNode>) -> Result<Node, Reject> {
+        let mut bytes = self.honest.block(handle)?.bytes().to_vec();
         if *handle == self.victim {
             let at = self.at.index(bytes.len());
             bytes[at] ^= self.mask;
         }
-        Ok(hasher().seal(bytes.into()).1)
+        Node::decode(&hasher().seal(bytes.into()).1)
     }
 }
 

@@ -1,11 +1,9 @@
-//! Converts a published inode to the attributes of `stat` (docs/semantics.md, *Attributes*).
+//! Converts the inode of a volume to the attributes of `stat` (docs/semantics.md, *Attributes*).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo};
 use trust::inode::{Content, FileKind, Inode, Mtime};
-
-use crate::published::options::Ownership;
 
 /// `st_blksize`: the size at which reading is cheap, bytes.
 pub const BLOCK_BYTES: u32 = 128 << 10;
@@ -15,32 +13,21 @@ pub const STATFS_UNIT_BYTES: u32 = 4096;
 /// Owner of files for which none was published, and whether published owners are used.
 #[derive(Debug, Clone, Copy)]
 pub struct Owners {
-    uid: u32,
-    gid: u32,
-    published: bool,
+    /// Numeric user.
+    pub uid: u32,
+    /// Numeric group.
+    pub gid: u32,
+    /// Published owners are used.
+    pub published: bool,
 }
 
 impl Owners {
-    /// The owners under this option, for this process.
-    pub fn new(ownership: Ownership) -> Self {
-        let uid = rustix::process::getuid().as_raw();
-        let gid = rustix::process::getgid().as_raw();
-        match ownership {
-            Ownership::Mounter => Owners {
-                uid,
-                gid,
-                published: false,
-            },
-            Ownership::Published => Owners {
-                uid,
-                gid,
-                published: true,
-            },
-            Ownership::Fixed { uid, gid } => Owners {
-                uid,
-                gid,
-                published: false,
-            },
+    /// All files belong to the user of this process.
+    pub fn own() -> Owners {
+        Owners {
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            published: false,
         }
     }
 }

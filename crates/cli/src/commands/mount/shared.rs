@@ -1,0 +1,157 @@
+//! `bulla mount` of a shared volume: read and write.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use ::mount::shared::report::Reporter;
+use ::mount::{SharedMountOptions, Signals, mount_shared};
+use ::share::home::Home;
+use bulla::shared::{SharedOptions, SharedVolume};
+use serde_json::{Map, Value, json};
+
+use crate::args::Mount;
+use crate::config::Config;
+use crate::daemon::absolute;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::notify;
+use crate::output::{Done, Output, fields};
+use crate::report;
+use crate::session;
+use crate::sharing::recovery;
+use crate::sockets::{self, Door};
+
+/// What the kernel reads ahead for sequential readers, bytes.
+const READ_AHEAD_BYTES: u32 = 1 << 20;
+
+/// Refuses flags that mean nothing for a shared volume.
+pub fn refuse_flags(args: &Mount) -> Outcome<()> {
+    let flags = [
+        (args.at.is_some(), "--at"),
+        (args.refresh.is_some(), "--refresh"),
+        (args.metrics.is_some(), "--metrics"),
+        (args.profile.is_some(), "--profile"),
+        (args.record.is_some(), "--record"),
+        (args.owner != ::mount::Ownership::Mounter, "--owner"),
+    ];
+    match flags.iter().find(|(is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((_, flag)) => {
+            let source = &args.reading.source;
+            let error = format!("{flag} is for published volumes, and `{source}` is a shared one");
+            let hint = "leave the flag out";
+            Err(Failure::new(Kind::Usage, error).with_hint(hint))
+        }
+    }
+}
+
+/// Says where it is mounted, and what an earlier mount could not send.
+pub fn tell(
+    mounted: &Map<String, Value>,
+    home: &Home,
+    args: &Mount,
+    log: &Path,
+    output: &mut Output,
+) {
+    if !output.json() {
+        let dir = mounted.get("dir").and_then(Value::as_str);
+        output.note(&format!(
+            "{} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
+            home.name(),
+            dir.unwrap_or_default(),
+            args.dir.display(),
+            log.display()
+        ));
+    }
+    if let Some(unsent) = mounted.get("unsent").and_then(Value::as_str) {
+        output.warn(&format!(
+            "an earlier mount could not send everything that programs wrote: {unsent} has the files"
+        ));
+    }
+}
+
+/// Mounts, reports that, and serves until the volume is unmounted or a signal comes.
+pub fn in_foreground(
+    args: &Mount,
+    home: Home,
+    config: &Config,
+    output: &mut Output,
+) -> Outcome<Done> {
+    let dir = absolute(&args.dir)?;
+    let deadline = match args.reading.deadline {
+        Some(deadline) => deadline,
+        None => config.duration("deadline")?,
+    };
+    let unsent = home.directory().join(::mount::shared::UNSENT);
+    let options = SharedOptions {
+        deadline,
+        alone: false,
+        other: None,
+    };
+    let runtime = session::runtime()?;
+    let opening = async { Ok(SharedVolume::open(home, &options).await?) };
+    let volume = session::run(&runtime, opening)?;
+    recovery::tell(volume.recovered(), output);
+    // All paths are absolute from here on. The working directory must not keep a file system busy.
+    std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
+    let mut record = fields(json!({
+        "volume": volume.client().volume().to_string(),
+        "name": volume.home().name(),
+        "shared": true,
+        "dir": dir.display().to_string(),
+    }));
+    if std::fs::read_dir(&unsent).is_ok_and(|mut files| files.next().is_some()) {
+        record.insert("unsent".to_owned(), unsent.display().to_string().into());
+    }
+    // From here on a signal unmounts.
+    let cannot_listen = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
+    let signals = runtime.block_on(async { Signals::listen().map_err(cannot_listen) })?;
+    let options = SharedMountOptions {
+        deadline,
+        allow_other: args.allow_other,
+        no_exec: args.no_exec,
+        read_ahead_bytes: READ_AHEAD_BYTES,
+    };
+    let mounting = async { Ok::<_, Failure>(mount_shared(volume, &dir, options).await?) };
+    let mut mounted = runtime.block_on(mounting)?;
+    let answering = runtime.block_on(async { answer_status(config, mounted.reporter()) });
+    if mounted.cleared_dead() {
+        record.insert("cleared_dead".to_owned(), true.into());
+    }
+    let status = format!("mounted on {}", dir.display());
+    if output.json() {
+        output.record("mounted", record)?;
+    } else {
+        output.note(&status);
+    }
+    output.flush()?;
+    notify::ready(&status);
+    let ended = runtime.block_on(mounted.until_signal(signals));
+    notify::stopping();
+    let kept = runtime.block_on(mounted.finish())?;
+    drop(answering);
+    ended?;
+    for kept in &kept {
+        output.warn(&format!(
+            "{}: what programs wrote is not in the volume. It is in {}",
+            kept.path,
+            kept.at.display()
+        ));
+    }
+    Ok(Done::ok(fields(json!({"kept": kept.len()}))))
+}
+
+/// Answers `bulla status`. If no socket can be made, the mount works without.
+fn answer_status(config: &Config, reporter: Reporter) -> Option<Door> {
+    let since = SystemTime::now();
+    let directory = reporter.directory().to_owned();
+    let answer =
+        move || Value::Object(report::shared::record(&reporter.report(), since)).to_string();
+    match Door::open(&sockets::directory(config), &directory, answer) {
+        Ok(door) => Some(door),
+        Err(failure) => {
+            let cause = failure.causes.join(": ");
+            tracing::warn!(%failure, cause, "cannot answer `bulla status` for this mount");
+            None
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The status report of a mount of a shared volume.
+
+use std::time::{Duration, SystemTime};
+
+use ::mount::shared::report::Report;
+use ::share::client::{Connection, Phase};
+use serde_json::{Map, Value, json};
+
+use super::{is_set, number, size, volume_words, word};
+use crate::output::fields;
+use crate::units;
+
+/// The record of a mount that this process has served since `since`.
+pub fn record(report: &Report, since: SystemTime) -> Map<String, Value> {
+    let (connection, why) = match &report.view.connection {
+        Connection::Connecting => ("connecting", None),
+        Connection::Online => ("connected", None),
+        Connection::Offline(lost) => ("offline", Some(lost.to_string())),
+    };
+    let phase = match &report.view.phase {
+        Phase::Outside => "outside",
+        Phase::Resuming => "catching-up",
+        Phase::Running => "running",
+        Phase::Stopped(_) => "stopped",
+    };
+    let read_only = report.read_only.as_ref();
+    fields(json!({
+        "dir": report.directory.display().to_string(),
+        "device": report.device,
+        "shared": true,
+        "volume": report.volume.to_string(),
+        "name": report.name,
+        "pid": std::process::id(),
+        "since": units::system_time(since),
+        "connection": connection,
+        "cause": why,
+        "phase": phase,
+        "entries": report.view.size,
+        "read_only": read_only.map(|(why, since)| json!({
+            "why": why.to_string(),
+            "since": units::system_time(*since),
+        })),
+        "dirty": {
+            "files": report.dirty_files,
+            "bytes": report.dirty_bytes,
+            "oldest_s": report.oldest.map(|oldest| oldest.as_secs()),
+        },
+        "known_files": report.known_files,
+    }))
+}
+
+/// The record as lines for people.
+pub fn lines(record: &Value) -> Vec<String> {
+    let mut server = word(record, "/connection");
+    if is_set(record, "/cause") {
+        server.push_str(&format!(": {}", word(record, "/cause")));
+    }
+    let mut lines = vec![
+        word(record, "/dir"),
+        format!(
+            "  volume   {}, shared, {}",
+            word(record, "/name"),
+            volume_words(record)
+        ),
+        format!("  server   {server}"),
+        format!("  log      {} entries", number(record, "/entries")),
+        format!(
+            "  daemon   process {}, since {}",
+            word(record, "/pid"),
+            word(record, "/since")
+        ),
+    ];
+    let files = number(record, "/dirty/files");
+    lines.push(match files {
+        0 => "  dirty    nothing".to_owned(),
+        _ => {
+            let oldest = units::span(Duration::from_secs(number(record, "/dirty/oldest_s")));
+            let files = units::count(files, "file", "files");
+            let bytes = size(record, "/dirty/bytes");
+            format!("  dirty    {files} with {bytes} that are not in the log yet, the oldest for {oldest}")
+        }
+    });
+    if is_set(record, "/read_only") {
+        lines.push(format!(
+            "  READ-ONLY since {}: {}",
+            word(record, "/read_only/since"),
+            word(record, "/read_only/why")
+        ));
+    }
+    lines
+}

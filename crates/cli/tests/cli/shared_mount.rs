@@ -1,0 +1,499 @@
+//! Shared volumes as a file system: two devices with the real binary, a real server, two real mounts on `/dev/fuse`, and
+//! programs that work in them.
+
+use std::fs;
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::shared_lab::{Orderer, founded, joined};
+use crate::support::{Home, skipped, wait_until};
+
+pub fn can_mount() -> bool {
+    let can = Path::new("/dev/fuse").exists();
+    if !can {
+        skipped("mount", "no /dev/fuse");
+    }
+    can
+}
+
+/// `bulla mount notes`, which is unmounted on drop.
+pub struct Mount<'a> {
+    home: &'a Home,
+    process: Child,
+}
+
+impl Mount<'_> {
+    pub fn of<'a>(home: &'a Home, flags: &[&str]) -> Mount<'a> {
+        if !home.path("mnt").exists() {
+            fs::create_dir(home.path("mnt")).unwrap();
+        }
+        let args = ["mount", "notes", "mnt", "--foreground"];
+        let log = fs::File::create(home.path("mount.log")).unwrap();
+        let mut command = home.command(&[&args, flags].concat());
+        let process = command.stderr(log).stdout(Stdio::null()).spawn().unwrap();
+        let mount = Mount { home, process };
+        wait_until("the mount", || is_mounted(&mount.path("")));
+        mount
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path("mnt").join(name)
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.home.path("mount.log")).unwrap()
+    }
+
+    /// What `bulla status` says of it.
+    pub fn status(&self) -> serde_json::Value {
+        let ran = self.home.run(&["--json", "status", "mnt"]).ends(0);
+        ran.records("mount").remove(0)
+    }
+
+    /// kill -9, and the dead mount goes.
+    pub fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Unmounts, and waits for its process.
+    pub fn end(mut self) {
+        self.home.run(&["umount", "mnt"]).ends(0);
+        let begin = Instant::now();
+        while self.process.try_wait().unwrap().is_none() {
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "the mount goes on"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        if is_mounted(&self.path("")) {
+            self.home.run(&["umount", "mnt"]);
+        }
+        let begin = Instant::now();
+        while self.process.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if begin.elapsed() > Duration::from_secs(60) {
+                let _ = self.process.kill();
+                let _ = self.process.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn is_mounted(directory: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let directory = directory.display().to_string();
+    let directory = directory.trim_end_matches('/');
+    table
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some(directory))
+}
+
+/// Runs a program in a directory, and gives what it prints.
+fn run(directory: &Path, line: &str) -> String {
+    let ran = Command::new("sh")
+        .args(["-ec", line])
+        .current_dir(directory)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .env("GIT_AUTHOR_NAME", "ada")
+        .env("GIT_AUTHOR_EMAIL", "ada@example.org")
+        .env("GIT_COMMITTER_NAME", "ada")
+        .env("GIT_COMMITTER_EMAIL", "ada@example.org")
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{line}: {err}");
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// A git repository with a program.
+fn repository() -> Home {
+    let home = Home::new();
+    let r = home.path("r");
+    fs::create_dir(&r).unwrap();
+    fs::write(r.join("hello.h"), "const char *hello(void);\n").unwrap();
+    let body = "#include \"hello.h\"\nconst char *hello(void) { return \"hello\"; }\n";
+    fs::write(r.join("hello.c"), body).unwrap();
+    let main =
+        "#include <stdio.h>\n#include \"hello.h\"\nint main(void) { puts(hello()); return 0; }\n";
+    fs::write(r.join("main.c"), main).unwrap();
+    let make = "hello: main.o hello.o\n\t$(CC) -o $@ $^\n%.o: %.c hello.h\n\t$(CC) -c $<\n";
+    fs::write(r.join("Makefile"), make).unwrap();
+    fs::write(r.join(".gitignore"), "*.o\nhello\n").unwrap();
+    for i in 0..12 {
+        fs::create_dir_all(r.join(format!("d{}", i % 5))).unwrap();
+        fs::write(
+            r.join(format!("d{}/{i}", i % 5)),
+            format!("{i}\n").repeat(i + 1),
+        )
+        .unwrap();
+    }
+    run(
+        &r,
+        "git init -q -b main . && git add . && git commit -qm first",
+    );
+    home
+}
+
+/// A volume `notes`, its server, and two devices of ada.
+pub fn two_devices() -> (Orderer, Home, Home) {
+    let (orderer, ada) = founded(&[]);
+    let ben = joined(&ada, "ada");
+    (orderer, ada, ben)
+}
+
+#[test]
+fn two_people_work_in_one_git_repository() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    let source = repository();
+    let clone = format!(
+        "git clone -q --no-hardlinks {} r",
+        source.path("r").display()
+    );
+    run(&a.path(""), &clone);
+    run(&a.path("r"), "make -s");
+    assert_eq!(run(&a.path("r"), "./hello"), "hello\n");
+    // The other device has all of it at once.
+    assert_eq!(run(&b.path("r"), "git status --porcelain"), "");
+    assert_eq!(run(&b.path("r"), "./hello"), "hello\n");
+    run(&b.path("r"), "echo more >> d0/0 && git commit -qam second");
+    assert_eq!(run(&a.path("r"), "git log -1 --format=%s"), "second\n");
+    assert_eq!(
+        run(
+            &a.path("r"),
+            "git status --porcelain && git fsck --strict && cat d0/0"
+        ),
+        "0\nmore\n"
+    );
+    run(
+        &a.path("r"),
+        "git checkout -q -b other HEAD~1 && git merge -q main && git gc -q && git log --oneline | wc -l",
+    );
+    assert_eq!(
+        run(&b.path("r"), "git rev-parse --abbrev-ref HEAD"),
+        "other\n"
+    );
+    a.end();
+    b.end();
+    // And the command line sees what the mounts wrote.
+    assert_eq!(
+        ada.run(&["cat", "notes", "r/d0/0"]).ends(0).out,
+        "0\nmore\n"
+    );
+    ada.run(&["verify", "notes"]).ends(0);
+}
+
+#[test]
+fn calls_of_programs_are_those_of_posix() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    fs::create_dir(a.path("d")).unwrap();
+    // O_EXCL is exact.
+    let exclusive = |mount: &Mount<'_>| {
+        fs::File::options()
+            .write(true)
+            .create_new(true)
+            .open(mount.path("d/lock"))
+            .map_err(|error| error.kind())
+    };
+    let held = exclusive(&a).unwrap();
+    assert_eq!(
+        exclusive(&b).unwrap_err(),
+        std::io::ErrorKind::AlreadyExists
+    );
+    drop(held);
+    fs::remove_file(b.path("d/lock")).unwrap();
+    assert!(!a.path("d/lock").exists());
+    // Modes, times, links, symbolic links, names.
+    fs::write(a.path("d/f"), "content").unwrap();
+    fs::set_permissions(a.path("d/f"), fs::Permissions::from_mode(0o751)).unwrap();
+    run(
+        &a.path("d"),
+        "touch -d '2001-02-03 04:05:06.789Z' f && ln f g && ln -s g s && mkfifo p",
+    );
+    let seen = b.path("d/g").metadata().unwrap();
+    assert_eq!(
+        (seen.mode() & 0o7777, seen.nlink(), seen.size()),
+        (0o751, 2, 7)
+    );
+    assert_eq!(
+        (seen.mtime(), seen.mtime_nsec()),
+        (981_173_106, 789_000_000)
+    );
+    assert_eq!(seen.ino(), a.path("d/f").metadata().unwrap().ino());
+    assert_eq!(fs::read_to_string(b.path("d/s")).unwrap(), "content");
+    let names = run(&b.path("d"), "ls -1 | tr '\\n' ' '");
+    assert_eq!(names, "f g p s ");
+    // Directories move, over empty ones only; not below themselves.
+    fs::create_dir_all(a.path("x/y/z")).unwrap();
+    let refused = fs::rename(a.path("x"), a.path("x/y/w")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::INVAL.raw_os_error()));
+    fs::rename(a.path("x/y"), a.path("d/y")).unwrap();
+    assert!(b.path("d/y/z").is_dir());
+    let full = fs::remove_dir(b.path("d/y")).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(Errno::NOTEMPTY.raw_os_error()));
+    fs::write(a.path("d/over"), "old").unwrap();
+    fs::rename(a.path("d/f"), a.path("d/over")).unwrap();
+    assert_eq!(fs::read_to_string(b.path("d/over")).unwrap(), "content");
+    // A file without a name lives on for who has it open.
+    let mut open = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(a.path("d/over"))
+        .unwrap();
+    fs::remove_file(a.path("d/over")).unwrap();
+    fs::remove_file(a.path("d/g")).unwrap();
+    open.write_all(b"CON").unwrap();
+    let mut all = String::new();
+    open.rewind().unwrap();
+    open.read_to_string(&mut all).unwrap();
+    assert_eq!(
+        (all.as_str(), open.metadata().unwrap().nlink()),
+        ("CONtent", 0)
+    );
+    drop(open);
+    // Extended attributes.
+    run(
+        &a.path("d"),
+        "touch t && setfattr -n user.a -v one t && setfattr -n user.b -v two t && setfattr -x user.a t",
+    );
+    let seen = run(&b.path("d"), "getfattr --absolute-names -d t");
+    assert!(
+        seen.contains("user.b=\"two\"") && !seen.contains("user.a"),
+        "{seen}"
+    );
+    a.end();
+    b.end();
+    ada.run(&["verify", "notes"]).ends(0);
+}
+
+#[test]
+fn who_opens_after_a_close_sees_what_was_written() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    for round in 0..60u32 {
+        let (here, there) = match round % 2 {
+            0 => (&a, &b),
+            _ => (&b, &a),
+        };
+        let text = format!("round {round}\n");
+        match round % 5 {
+            0 => fs::write(here.path("f"), &text).unwrap(),
+            1 => {
+                fs::write(here.path("new"), &text).unwrap();
+                fs::rename(here.path("new"), here.path("f")).unwrap();
+            }
+            2 => {
+                let mut file = fs::File::options()
+                    .append(true)
+                    .open(here.path("f"))
+                    .unwrap();
+                file.write_all(text.as_bytes()).unwrap();
+            }
+            3 => {
+                let file = fs::File::options()
+                    .write(true)
+                    .open(here.path("f"))
+                    .unwrap();
+                file.set_len(0).unwrap();
+                file.write_all_at(text.as_bytes(), 0).unwrap();
+            }
+            _ => {
+                fs::remove_file(here.path("f")).unwrap();
+                assert!(!there.path("f").exists());
+                fs::write(here.path("f"), &text).unwrap();
+            }
+        }
+        let seen = fs::read_to_string(there.path("f")).unwrap();
+        assert!(seen.ends_with(&text), "round {round}: {seen:?}");
+        assert_eq!(
+            seen.lines().count(),
+            if round % 5 == 2 { 2 } else { 1 },
+            "{seen:?}"
+        );
+    }
+    // What is open shows the newest version as a whole.
+    fs::write(a.path("f"), "a".repeat(300_000)).unwrap();
+    let mut open = fs::File::open(b.path("f")).unwrap();
+    let mut first = [0; 4096];
+    open.read_exact(&mut first).unwrap();
+    fs::write(a.path("f"), "b".repeat(200_000)).unwrap();
+    wait_until("the other version", || {
+        let mut byte = [0];
+        open.read_exact_at(&mut byte, 0).unwrap();
+        byte == *b"b"
+    });
+    let mut all = Vec::new();
+    open.rewind().unwrap();
+    open.read_to_end(&mut all).unwrap();
+    assert!(all.len() == 200_000 && all.iter().all(|byte| *byte == b'b'));
+}
+
+#[test]
+fn appends_of_two_devices_are_there_once_each() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    fs::write(a.path("log"), "").unwrap();
+    let lines = 60;
+    std::thread::scope(|scope| {
+        for (name, mount) in [("a", &a), ("b", &b)] {
+            scope.spawn(move || {
+                for line in 0..lines {
+                    let mut file = fs::File::options()
+                        .append(true)
+                        .open(mount.path("log"))
+                        .unwrap();
+                    writeln!(file, "{name} {line}").unwrap();
+                    file.sync_all().unwrap();
+                }
+            });
+        }
+    });
+    let log = fs::read_to_string(a.path("log")).unwrap();
+    for name in ["a", "b"] {
+        let own: Vec<&str> = log.lines().filter(|line| line.starts_with(name)).collect();
+        let expected: Vec<String> = (0..lines).map(|line| format!("{name} {line}")).collect();
+        assert_eq!(own, expected);
+    }
+    assert_eq!(log.lines().count(), 2 * lines);
+    // Ranges that two devices write meet, too.
+    fs::write(a.path("both"), vec![b'.'; 200_000]).unwrap();
+    let (one, two) = (a.path("both"), b.path("both"));
+    let open = |path: &Path| fs::File::options().write(true).open(path).unwrap();
+    let (first, second) = (open(&one), open(&two));
+    first.write_all_at(&[b'a'; 1000], 10).unwrap();
+    second.write_all_at(&[b'b'; 1000], 150_000).unwrap();
+    drop(first);
+    drop(second);
+    let both = fs::read(&one).unwrap();
+    assert_eq!(both.len(), 200_000);
+    assert!(both[10..1010].iter().all(|byte| *byte == b'a'));
+    assert!(both[150_000..151_000].iter().all(|byte| *byte == b'b'));
+}
+
+#[test]
+fn what_was_closed_is_there_once_after_a_kill() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let b = Mount::of(&ben, &[]);
+    let mut closed = 0;
+    for round in 0..6u64 {
+        let a = Mount::of(&ada, &[]);
+        let path = a.path("log");
+        let writer = std::thread::spawn(move || {
+            let mut done = 0;
+            let append = |line: u32| -> std::io::Result<()> {
+                let mut options = fs::File::options();
+                let mut file = options.append(true).create(true).open(&path)?;
+                file.write_all(format!("{round} {line}\n").as_bytes())?;
+                file.sync_all()
+            };
+            while append(done).is_ok() {
+                done += 1;
+            }
+            done
+        });
+        std::thread::sleep(Duration::from_millis(300 + 37 * round));
+        a.kill();
+        let done = writer.join().unwrap();
+        assert!(done > 0);
+        closed += done;
+        // Nobody speaks for what the device wrote last until it is back.
+        let a = Mount::of(&ada, &[]);
+        let log = fs::read_to_string(b.path("log")).unwrap();
+        let own: Vec<&str> = log
+            .lines()
+            .filter(|line| line.starts_with(&format!("{round} ")))
+            .collect();
+        let expected: Vec<String> = (0..own.len())
+            .map(|line| format!("{round} {line}"))
+            .collect();
+        assert_eq!(own, expected, "each line once, in its order");
+        // The line under way may be there, too.
+        let found = own.len() as u32;
+        assert!(found == done || found == done + 1, "{found} of {done}");
+        a.end();
+    }
+    let a = Mount::of(&ada, &[]);
+    let log = fs::read_to_string(a.path("log")).unwrap();
+    assert!(log.lines().count() as u32 >= closed);
+    assert_eq!(log, fs::read_to_string(b.path("log")).unwrap());
+}
+
+#[test]
+fn large_and_sparse_files_come_back() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    let noise = sim::random::noise(5, 24 << 20);
+    fs::write(a.path("large"), &noise).unwrap();
+    assert!(fs::read(b.path("large")).unwrap() == noise);
+    // A range in the middle, by the other device.
+    let file = fs::File::options()
+        .write(true)
+        .open(b.path("large"))
+        .unwrap();
+    file.write_all_at(b"changed", 10_000_000).unwrap();
+    drop(file);
+    let mut expected = noise;
+    expected[10_000_000..10_000_007].copy_from_slice(b"changed");
+    assert!(fs::read(a.path("large")).unwrap() == expected);
+    let sparse = fs::File::create(a.path("sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    sparse.write_all_at(b"end", (1 << 40) - 3).unwrap();
+    drop(sparse);
+    assert_eq!(b.path("sparse").metadata().unwrap().len(), 1 << 40);
+    let open = fs::File::open(b.path("sparse")).unwrap();
+    let mut end = [0; 8];
+    open.read_exact_at(&mut end, (1 << 40) - 8).unwrap();
+    assert_eq!(&end, b"\0\0\0\0\0end");
+    // Memory maps.
+    run(
+        &a.path(""),
+        "dd if=/dev/zero of=m bs=1000 count=20 status=none && sync m",
+    );
+    let direct = fs::File::options()
+        .read(true)
+        .custom_flags(OFlags::SYNC.bits() as i32)
+        .write(true)
+        .open(a.path("m"))
+        .unwrap();
+    direct.write_all_at(b"sync", 7).unwrap();
+    let mut seen = [0; 4];
+    fs::File::open(b.path("m"))
+        .unwrap()
+        .read_exact_at(&mut seen, 7)
+        .unwrap();
+    assert_eq!(&seen, b"sync");
+}

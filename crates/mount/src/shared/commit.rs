@@ -1,0 +1,223 @@
+//! Local changes of a file on their way into the log.
+//!
+//! One commit of a file at a time. It is guarded by the content that it was made of: if another device was first, the
+//! changes move onto that content, as often as it takes. A commit whose outcome is unknown is waited for, or what it made is
+//! looked for; it is never begun again, else appended bytes would be there twice. Once a program was told that its bytes are
+//! lost, they go onto unchanged content only, and into a conflict copy otherwise: what others wrote since is newer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulla::edit::Edit;
+use reader::Fetch;
+use share::client::{ClientError, NewFile, conflict_name};
+use share::files::{Call, FileRef, Refused, Replace};
+use store::StoreError;
+use tokio::time::timeout_at;
+use trust::inode::{Content, Inode};
+
+use super::core::{Core, done, found, is_absent, place, place_of};
+use super::failure::Failure;
+use super::local::{Ended, Taken};
+use super::nodes::Node;
+use crate::fuse::Error;
+
+/// When the server could not be reached, it is tried again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Local changes are committed at last when they are so old.
+pub const DIRTY: Duration = Duration::from_secs(5);
+/// Most names that are tried for a conflict copy.
+const MAX_COPIES: u32 = 100;
+
+impl Core {
+    /// Begins a commit of what is local of a file, unless there is nothing or one is under way.
+    pub fn begin_commit(self: &Arc<Self>, node: &Arc<Node>) {
+        let Some(taken) = node.content.take() else {
+            return;
+        };
+        self.nodes.hold(node.number());
+        let (core, node) = (self.clone(), node.clone());
+        self.runtime.spawn(async move {
+            let ended = match core.commit(&node, taken).await {
+                Ok(ended) => ended,
+                Err(failure) => {
+                    failure.log("commit", || node.shown());
+                    Ended::Failed(failure.to_string())
+                }
+            };
+            node.content.end(ended);
+            core.nodes.let_go(node.number());
+        });
+    }
+
+    /// Commits what is local of a file, and waits for it. `handle` is told of bytes that were lost before.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`], and why there was no commit.
+    pub async fn committed(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        handle: Option<u64>,
+    ) -> Result<(), Failure> {
+        let told = |handle: Option<u64>| match handle.and_then(|it| node.content.told(it)) {
+            Some(why) => Err(Failure::Lost(why)),
+            None => Ok(()),
+        };
+        let until = self.until();
+        // What another program wrote during a commit needs one more.
+        while node.content.dirty().is_some() {
+            if let Some((why, _)) = self.stopped() {
+                return Err(Failure::Stopped(why));
+            }
+            self.begin_commit(node);
+            if timeout_at(until.into(), node.content.settled())
+                .await
+                .is_err()
+            {
+                let why = "the server has not answered in time";
+                node.content.give_up(why);
+                told(handle)?;
+                return Err(Error::TimedOut.into());
+            }
+            told(handle)?;
+            if let Some(why) = node.content.failed() {
+                return Err(Failure::Lost(why));
+            }
+        }
+        told(handle)
+    }
+
+    async fn commit(&self, node: &Arc<Node>, mut taken: Taken) -> Result<Ended, Failure> {
+        let mut is_unknown = false;
+        let mut sent: Option<Content> = None;
+        loop {
+            let content = self.stored(&taken).await?;
+            let set = Call::SetContent {
+                file: FileRef::File(node.id()),
+                content: content.clone(),
+                mtime: taken.mtime,
+                expect: Some(taken.base.content.clone()),
+            };
+            let why = match self.change_patiently(set).await {
+                Ok((_, at)) => {
+                    let mut inode = Inode::clone(&taken.base);
+                    inode.size = content.size();
+                    (inode.content, inode.mtime) = (content, taken.mtime);
+                    return Ok(Ended::Committed(Arc::new(inode), at));
+                }
+                Err(why) => why,
+            };
+            match why {
+                // It has other content, or no name any more.
+                Failure::Refused(Refused::Stale | Refused::NotFound) => {}
+                Failure::Client(ClientError::Deadline { .. } | ClientError::Interrupted) => {
+                    (is_unknown, sent) = (true, Some(content));
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+                why => return Err(why),
+            }
+            let (newest, at) = match self.newest(node).await? {
+                Some(newest) => newest,
+                None => return Ok(Ended::Removed),
+            };
+            if sent.as_ref() == Some(&newest.content) {
+                // The commit whose outcome was unknown.
+                return Ok(Ended::Committed(newest, at));
+            }
+            if is_unknown || node.content.is_late() {
+                self.copy(node, &taken, content).await?;
+                return Ok(Ended::Committed(newest, at));
+            }
+            match node.content.rebase(newest, at).map_err(Failure::Local)? {
+                Some(moved) => taken = moved,
+                None => return Ok(Ended::Removed),
+            }
+        }
+    }
+
+    /// The file as it is now. None: it has no name any more.
+    async fn newest(&self, node: &Arc<Node>) -> Result<Option<(Arc<Inode>, u64)>, Failure> {
+        loop {
+            let place = place_of(node.id());
+            let follow = false;
+            match self
+                .ask(Call::Lookup { place, follow })
+                .await
+                .and_then(found)
+            {
+                Ok((file, at)) => return Ok(Some((file.inode, at))),
+                Err(why) if is_absent(&why) => return Ok(None),
+                Err(Failure::Client(ClientError::Deadline { .. } | ClientError::Interrupted)) => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Err(why) => return Err(why),
+            }
+        }
+    }
+
+    /// Stores the blocks of the new content. While the server is away it is tried again.
+    async fn stored(&self, taken: &Taken) -> Result<Content, Failure> {
+        loop {
+            self.may_write()?;
+            let spool = taken.spool.clone();
+            let local = move |offset: u64, into: &mut [u8]| spool.read(offset, into);
+            let edit = Edit {
+                tree: &self.contents,
+                base: &taken.base,
+                overlay: &taken.overlay,
+                local: &local,
+                how: Fetch::Until(self.until()),
+            };
+            let sink = self.volume.client().sink(self.deadline);
+            let hasher = self.volume.client().hasher().clone();
+            let failure = match edit.content(&hasher, &sink).await {
+                Ok(content) => return Ok(Content::Regular(content)),
+                Err(error) => Failure::from(error),
+            };
+            match &failure {
+                Failure::Store(StoreError::Full { .. }) => return Err(failure),
+                Failure::Store(_) => {}
+                Failure::Read(why) if why.is_outage() => {}
+                _ => return Err(failure),
+            }
+            tracing::debug!(%failure, "a commit is tried again");
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Puts what was written into a file of its own beside the file.
+    async fn copy(&self, node: &Node, taken: &Taken, content: Content) -> Result<(), Failure> {
+        let Some((parent, name)) = node.place() else {
+            return Err(Error::Io("the file has no place for a conflict copy".to_owned()).into());
+        };
+        for which in 0..MAX_COPIES {
+            let name = conflict_name(&name, self.device, taken.mtime.seconds, which);
+            let Some(name) = name else { break };
+            let (place, _) = place(parent.id(), name.as_bytes())?;
+            let copy = NewFile {
+                place,
+                inode: Inode::new(taken.base.mode, taken.mtime, content.clone()),
+                owner: None,
+                replace: Replace::Nothing,
+            };
+            let client = self.volume.client();
+            match client.create(copy, self.until()).await {
+                Ok(answered) => match super::core::used(answered).and_then(done) {
+                    Ok(_) => {
+                        tracing::warn!(
+                            file = node.shown(),
+                            copy = trust::text::printable(name.as_bytes()),
+                            "other devices wrote this file meanwhile: what was written here is in a conflict copy"
+                        );
+                        return Ok(());
+                    }
+                    Err(Failure::Refused(Refused::Exists)) => {}
+                    Err(why) => return Err(why),
+                },
+                Err(why) => return Err(why.into()),
+            }
+        }
+        Err(Error::Io("there is no name for a conflict copy".to_owned()).into())
+    }
+}

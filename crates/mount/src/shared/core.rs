@@ -1,0 +1,320 @@
+//! Calls of the log for a mount. A call that changes something is never begun again and never given up: its program may
+//! stop waiting, the call goes on (`share` says what became of it, also after a restart).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use bulla::shared::{SharedVolume, now};
+use reader::{Fetch, Tree};
+use share::client::{Answered, ClientError, NewFile, Phase, Stopped};
+use share::files::{Answer, Call, File, Place, Refused};
+use tokio::runtime::Handle;
+use tokio::time::timeout_at;
+use trust::inode::Mtime;
+use trust_shared::principal::{Device, FileId, Name};
+
+use super::directory::OpenDirectory;
+use super::failure::Failure;
+use super::local::{Spools, lock};
+use super::nodes::{Node, Nodes};
+use crate::fuse::Error;
+
+/// How long a call that changes something may take that nobody waits for.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// An open file.
+#[derive(Debug, Clone)]
+pub struct OpenFile {
+    /// The file.
+    pub node: Arc<Node>,
+}
+
+/// A mounted shared volume: what all requests share.
+pub struct Core {
+    /// The volume, with the engine or as its guest.
+    pub volume: SharedVolume,
+    /// Files that the kernel knows.
+    pub nodes: Nodes,
+    /// Where local bytes lie.
+    pub spools: Spools,
+    /// How long a program waits.
+    pub deadline: Duration,
+    /// Reads content.
+    pub contents: Tree,
+    /// Who owns all files, as programs see them.
+    pub owner: (u32, u32),
+    /// This device's number.
+    pub device: Device,
+    /// Where commits run.
+    pub runtime: Handle,
+    files: Mutex<HashMap<u64, OpenFile>>,
+    directories: Mutex<HashMap<u64, Arc<OpenDirectory>>>,
+    next_handle: AtomicU64,
+    /// Why this device writes no more, and since when.
+    stopped: Mutex<Option<(Stopped, SystemTime)>>,
+}
+
+impl Core {
+    /// Begins with the root directory, as it is after a prefix of the log.
+    pub fn new(
+        volume: SharedVolume,
+        root: File,
+        device: Device,
+        spools: Spools,
+        deadline: Duration,
+    ) -> Core {
+        let owner = (
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        );
+        let key = *volume.client().volume().as_bytes();
+        Core {
+            nodes: Nodes::new(key, root),
+            contents: volume.contents(),
+            volume,
+            spools,
+            deadline,
+            owner,
+            device,
+            runtime: Handle::current(),
+            files: Mutex::default(),
+            directories: Mutex::default(),
+            next_handle: AtomicU64::new(1),
+            stopped: Mutex::default(),
+        }
+    }
+
+    /// The time of a change that is made now.
+    pub fn now() -> Mtime {
+        now()
+    }
+
+    /// Until when a request may take that begins now.
+    pub fn until(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+
+    /// How content is read.
+    pub fn how(&self) -> Fetch {
+        Fetch::Until(self.until())
+    }
+
+    /// The node of a number, which the kernel must have been given.
+    ///
+    /// # Errors
+    /// ESTALE.
+    pub fn node(&self, number: u64) -> Result<Arc<Node>, Failure> {
+        let node = self.nodes.get(number);
+        node.ok_or(Failure::Plain(Error::StaleInode))
+    }
+
+    /// Why this device writes no more, and since when it is known.
+    pub fn stopped(&self) -> Option<(Stopped, SystemTime)> {
+        let Phase::Stopped(why) = self.volume.client().view().phase else {
+            return None;
+        };
+        let mut stopped = lock(&self.stopped);
+        let stopped = stopped.get_or_insert_with(|| {
+            let conflict = why.to_string();
+            tracing::error!(
+                why = conflict,
+                "the mount is read-only from now on: it shows what was verified before"
+            );
+            (why, SystemTime::now())
+        });
+        Some(stopped.clone())
+    }
+
+    /// Fails if this device writes no more.
+    ///
+    /// # Errors
+    /// EROFS.
+    pub fn may_write(&self) -> Result<(), Failure> {
+        match self.stopped() {
+            Some((why, _)) => Err(Failure::Stopped(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks what the newest state of the log says: a mark goes to the server. Once this device writes no more, what it has
+    /// verified.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn ask(&self, call: Call) -> Result<(Answer, u64), Failure> {
+        if self.stopped().is_some() {
+            return self.look(call).await;
+        }
+        let asked = self.volume.client().call(call.clone(), self.until()).await;
+        match asked {
+            Err(ClientError::Stopped(_)) if self.stopped().is_some() => self.look(call).await,
+            asked => used(asked?),
+        }
+    }
+
+    /// What this device has verified says, without a mark.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn look(&self, call: Call) -> Result<(Answer, u64), Failure> {
+        used(self.volume.client().look(call, self.until()).await?)
+    }
+
+    /// Makes a call that changes something. It goes on when nobody waits for it any more.
+    ///
+    /// # Errors
+    /// [`Failure`]: EIO if its outcome is not known at the deadline.
+    pub async fn change(&self, call: Call) -> Result<(Answer, u64), Failure> {
+        self.may_write()?;
+        let client = self.volume.client().clone();
+        let calling =
+            tokio::spawn(async move { client.call(call, Instant::now() + FOR_EVER).await });
+        let called = timeout_at(self.until().into(), calling).await;
+        let called = called.map_err(|_| Error::TimedOut)?;
+        used(called.map_err(|_| Error::Io("a call has panicked".to_owned()))??)
+    }
+
+    /// The same for a commit, which waits as long as it takes.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn change_patiently(&self, call: Call) -> Result<(Answer, u64), Failure> {
+        self.may_write()?;
+        let calling = self.volume.client().call(call, Instant::now() + FOR_EVER);
+        used(calling.await?)
+    }
+
+    /// Makes a new file. As [`Core::change`].
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn create(&self, file: NewFile) -> Result<(FileId, u64), Failure> {
+        self.may_write()?;
+        let client = self.volume.client().clone();
+        let creating =
+            tokio::spawn(async move { client.create(file, Instant::now() + FOR_EVER).await });
+        let created = timeout_at(self.until().into(), creating).await;
+        let created = created.map_err(|_| Error::TimedOut)?;
+        let created = created.map_err(|_| Error::Io("a call has panicked".to_owned()))??;
+        done(used(created)?)
+    }
+
+    /// Keeps an open file. Gives its handle.
+    pub fn open_file(&self, node: Arc<Node>) -> u64 {
+        self.nodes.hold(node.number());
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        lock(&self.files).insert(handle, OpenFile { node });
+        handle
+    }
+
+    /// The open file of a handle.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn opened(&self, handle: u64) -> Result<OpenFile, Failure> {
+        let file = lock(&self.files).get(&handle).cloned();
+        file.ok_or(Failure::Plain(Error::BadHandle))
+    }
+
+    /// Nothing uses a handle any more.
+    pub fn close_file(&self, handle: u64) -> Option<OpenFile> {
+        lock(&self.files).remove(&handle)
+    }
+
+    /// Keeps an open directory. Gives its handle.
+    pub fn open_directory(&self, directory: OpenDirectory) -> u64 {
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        lock(&self.directories).insert(handle, Arc::new(directory));
+        handle
+    }
+
+    /// The open directory of a handle.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn opened_directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, Failure> {
+        let directory = lock(&self.directories).get(&handle).cloned();
+        directory.ok_or(Failure::Plain(Error::BadHandle))
+    }
+
+    /// Nothing uses a directory's handle any more.
+    pub fn close_directory(&self, handle: u64) {
+        lock(&self.directories).remove(&handle);
+    }
+}
+
+/// Takes the answer out, unless it is that nobody speaks for what it rests on, or a refusal.
+///
+/// # Errors
+/// [`Failure::Silent`], [`Failure::Refused`].
+pub fn used(answered: Answered) -> Result<(Answer, u64), Failure> {
+    match answered.answer {
+        Answer::Silent { device, .. } => Err(Failure::Silent(device.to_string())),
+        Answer::Refused(why) => Err(why.into()),
+        answer => Ok((answer, answered.at)),
+    }
+}
+
+/// The file that a call made or changed.
+///
+/// # Errors
+/// EIO for an answer of another kind: a defect.
+pub fn done((answer, at): (Answer, u64)) -> Result<(FileId, u64), Failure> {
+    match answer {
+        Answer::Done(file) | Answer::Replaced(file, _) => Ok((file, at)),
+        _ => Err(defect()),
+    }
+}
+
+/// The file that was asked for.
+///
+/// # Errors
+/// EIO for an answer of another kind: a defect.
+pub fn found((answer, at): (Answer, u64)) -> Result<(File, u64), Failure> {
+    match answer {
+        Answer::Found(file) => Ok((file, at)),
+        _ => Err(defect()),
+    }
+}
+
+/// An answer of another kind than the call's.
+pub fn defect() -> Failure {
+    Error::Io("a shared volume gave an answer of another kind".to_owned()).into()
+}
+
+/// The place of a name in a directory.
+///
+/// # Errors
+/// EINVAL for a name that no file can have.
+pub fn place(directory: FileId, name: &[u8]) -> Result<(Place, Name), Failure> {
+    let name = match Name::new(name) {
+        Ok(name) => name,
+        Err(_) if name.len() > trust::inode::MAX_NAME_BYTES => {
+            return Err(Error::NameTooLong.into());
+        }
+        Err(_) => return Err(Error::InvalidArgument.into()),
+    };
+    let place = Place {
+        start: directory,
+        path: vec![name.clone()],
+    };
+    Ok((place, name))
+}
+
+/// The place of a file whose number is known.
+pub fn place_of(file: FileId) -> Place {
+    Place {
+        start: file,
+        path: Vec::new(),
+    }
+}
+
+/// Whether a failure of a look-up says that there is no such file: no such name, or no name leads to the number any more.
+pub fn is_absent(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        Failure::Refused(Refused::NotFound | Refused::Stale)
+    )
+}

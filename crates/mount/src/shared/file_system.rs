@@ -1,0 +1,322 @@
+//! A shared volume as a writable [`FileSystem`]. What each request means is in `names` and `files`.
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fuser::{FileHandle, INodeNo, InitFlags, LockOwner, OpenFlags};
+use trust::inode::{Content, MAX_NAME_BYTES, MAX_TARGET_BYTES};
+
+use super::core::Core;
+use super::failure::Failure;
+use super::listing::Entries;
+use super::names::content_of;
+use crate::attributes;
+use crate::fuse::request::{
+    Allocation, Attributes, Caller, Changes, Data, Entry, Features, Lookup, NewName, Opened, Read,
+    Release, Rename, SetXattr, Statistics, Write,
+};
+use crate::fuse::{AddEntry, AddName, Answer, Error, FileSystem, Listing};
+
+/// What `df` shows as the size of a volume, in units of [`attributes::STATFS_UNIT_BYTES`]: no server tells what it has.
+const UNKNOWN_UNITS: u64 = 1 << 38;
+
+/// A mounted shared volume.
+pub struct Shared {
+    /// What the requests share.
+    pub core: Arc<Core>,
+}
+
+impl Shared {
+    /// Answers later, at most after the deadline.
+    fn later<T, Work>(&self, work: impl FnOnce(Arc<Core>) -> Work) -> Answer<T, Failure>
+    where
+        Work: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: Send + 'static,
+    {
+        Answer::later(self.core.until(), work(self.core.clone()))
+    }
+
+    fn made(&self, new: &NewName<'_>, content: Content) -> Answer<Entry, Failure> {
+        let (parent, name) = (new.parent.0, Bytes::copy_from_slice(new.name));
+        let mode = new.mode;
+        self.later(move |core| async move {
+            let node = core.make(parent, &name, (mode, content)).await?;
+            Ok(core.entry(&node))
+        })
+    }
+}
+
+/// The offset of a write; None: the end of the file, which the kernel may not know.
+fn offset(write: &Write<'_>) -> Option<u64> {
+    let appends = write.flags.0 & libc::O_APPEND != 0 && !write.from_page_cache;
+    (!appends).then_some(write.offset)
+}
+
+impl FileSystem for Shared {
+    type Error = Failure;
+    type Listing = Entries;
+
+    fn features(&self) -> Features {
+        let mut features = Features::default();
+        // Attributes are asked for again each time, so a listing with attributes would be of no use.
+        let plus = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        features.flags.remove(plus | InitFlags::FUSE_CACHE_SYMLINKS);
+        // The kernel drops the pages of a file whose time or length is another.
+        features.flags |= InitFlags::FUSE_ATOMIC_O_TRUNC | InitFlags::FUSE_AUTO_INVAL_DATA;
+        features
+    }
+
+    fn refused(&self, operation: &'static str, inode: INodeNo, failure: &Failure) {
+        let path = || match self.core.nodes.get(inode.0) {
+            Some(node) => node.shown(),
+            None => format!("file number {}", inode.0),
+        };
+        failure.log(operation, path);
+    }
+
+    fn lookup(&self, _: &Caller, parent: INodeNo, name: &[u8]) -> Answer<Lookup, Failure> {
+        let name = Bytes::copy_from_slice(name);
+        self.later(move |core| async move { core.lookup(parent.0, &name).await })
+    }
+
+    fn forget(&self, inode: INodeNo, lookups: u64) {
+        self.core.nodes.forget(inode.0, lookups);
+    }
+
+    fn getattr(
+        &self,
+        _: &Caller,
+        inode: INodeNo,
+        _: Option<FileHandle>,
+    ) -> Answer<Attributes, Failure> {
+        self.later(move |core| async move { core.getattr(inode.0).await })
+    }
+
+    fn setattr(
+        &self,
+        _: &Caller,
+        inode: INodeNo,
+        changes: &Changes,
+    ) -> Answer<Attributes, Failure> {
+        let changes = *changes;
+        self.later(move |core| async move { core.setattr(inode.0, &changes).await })
+    }
+
+    fn readlink(&self, _: &Caller, inode: INodeNo) -> Answer<Bytes, Failure> {
+        self.core.target(inode.0).into()
+    }
+
+    fn mknod(&self, _: &Caller, new: &NewName<'_>, _: u32) -> Answer<Entry, Failure> {
+        match content_of(new.mode) {
+            Ok(content) => self.made(new, content),
+            Err(failure) => Answer::Now(Err(failure)),
+        }
+    }
+
+    fn mkdir(&self, _: &Caller, new: &NewName<'_>) -> Answer<Entry, Failure> {
+        let (map, opaque) = (None, false);
+        self.made(new, Content::Directory { map, opaque })
+    }
+
+    fn symlink(
+        &self,
+        _: &Caller,
+        parent: INodeNo,
+        name: &[u8],
+        target: &[u8],
+    ) -> Answer<Entry, Failure> {
+        if target.len() > MAX_TARGET_BYTES {
+            return Error::NameTooLong.into();
+        }
+        let new = NewName {
+            parent,
+            name,
+            mode: 0o777,
+            umask: 0,
+        };
+        self.made(&new, Content::Symlink(Bytes::copy_from_slice(target)))
+    }
+
+    fn link(
+        &self,
+        _: &Caller,
+        inode: INodeNo,
+        new_parent: INodeNo,
+        new_name: &[u8],
+    ) -> Answer<Entry, Failure> {
+        let name = Bytes::copy_from_slice(new_name);
+        self.later(move |core| async move { core.link(inode.0, new_parent.0, &name).await })
+    }
+
+    fn unlink(&self, _: &Caller, parent: INodeNo, name: &[u8]) -> Answer<(), Failure> {
+        let name = Bytes::copy_from_slice(name);
+        self.later(move |core| async move { core.remove(parent.0, &name, false).await })
+    }
+
+    fn rmdir(&self, _: &Caller, parent: INodeNo, name: &[u8]) -> Answer<(), Failure> {
+        let name = Bytes::copy_from_slice(name);
+        self.later(move |core| async move { core.remove(parent.0, &name, true).await })
+    }
+
+    fn rename(&self, _: &Caller, rename: &Rename<'_>) -> Answer<(), Failure> {
+        let (parent, new_parent, flags) = (rename.parent.0, rename.new_parent.0, rename.flags);
+        let name = Bytes::copy_from_slice(rename.name);
+        let new_name = Bytes::copy_from_slice(rename.new_name);
+        self.later(move |core| async move {
+            core.rename((parent, &name), (new_parent, &new_name), flags)
+                .await
+        })
+    }
+
+    fn open(&self, _: &Caller, inode: INodeNo, flags: OpenFlags) -> Answer<Opened, Failure> {
+        self.later(move |core| async move {
+            // No flags: pages that the kernel has may be of an older version.
+            core.open(inode.0, flags.0).await.map(Opened::new)
+        })
+    }
+
+    fn create(
+        &self,
+        _: &Caller,
+        new: &NewName<'_>,
+        flags: OpenFlags,
+    ) -> Answer<(Entry, Opened), Failure> {
+        let (parent, name) = (new.parent.0, Bytes::copy_from_slice(new.name));
+        let mode = new.mode;
+        self.later(move |core| async move {
+            let made = core.create_and_open((parent, &name), mode, flags.0);
+            let (node, handle) = made.await?;
+            Ok((core.entry(&node), Opened::new(handle)))
+        })
+    }
+
+    fn read(&self, _: &Caller, read: &Read) -> Answer<Data, Failure> {
+        let (handle, offset, bytes) = (read.handle.0, read.offset, read.size as usize);
+        self.later(move |core| async move { core.read(handle, offset, bytes).await })
+    }
+
+    fn write(&self, _: &Caller, write: &Write<'_>) -> Answer<u32, Failure> {
+        let (handle, offset) = (write.handle.0, offset(write));
+        match self.core.write_now(handle, offset, write.data) {
+            Ok(Some(written)) => Answer::Now(Ok(written)),
+            Err(failure) => Answer::Now(Err(failure)),
+            Ok(None) => {
+                let data = Bytes::copy_from_slice(write.data);
+                self.later(move |core| async move { core.write(handle, offset, data).await })
+            }
+        }
+    }
+
+    fn flush(
+        &self,
+        _: &Caller,
+        _: INodeNo,
+        handle: FileHandle,
+        _: LockOwner,
+    ) -> Answer<(), Failure> {
+        self.later(move |core| async move { core.commit_handle(handle.0).await })
+    }
+
+    fn fsync(&self, _: &Caller, _: INodeNo, handle: FileHandle, _: bool) -> Answer<(), Failure> {
+        self.later(move |core| async move { core.commit_handle(handle.0).await })
+    }
+
+    fn release(&self, _: &Caller, release: &Release) -> Answer<(), Failure> {
+        self.core.close(release.handle.0);
+        Answer::Now(Ok(()))
+    }
+
+    fn opendir(&self, _: &Caller, inode: INodeNo, _: OpenFlags) -> Answer<Opened, Failure> {
+        self.later(move |core| async move { core.list(inode.0).await.map(Opened::new) })
+    }
+
+    fn readdir(
+        &self,
+        _: &Caller,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+    ) -> Answer<Entries, Failure> {
+        self.later(move |core| async move { core.names_from(handle.0, offset).await })
+    }
+
+    fn releasedir(&self, _: &Caller, _: INodeNo, handle: FileHandle) -> Answer<(), Failure> {
+        self.core.close_directory(handle.0);
+        Answer::Now(Ok(()))
+    }
+
+    fn statfs(&self, _: &Caller, _: INodeNo) -> Answer<Statistics, Failure> {
+        Answer::Now(Ok(Statistics {
+            blocks: UNKNOWN_UNITS,
+            free: UNKNOWN_UNITS,
+            available: UNKNOWN_UNITS,
+            files: 0,
+            free_files: 0,
+            best_bytes: attributes::BLOCK_BYTES,
+            longest_name: MAX_NAME_BYTES as u32,
+            unit_bytes: attributes::STATFS_UNIT_BYTES,
+        }))
+    }
+
+    fn getxattr(&self, _: &Caller, inode: INodeNo, name: &[u8]) -> Answer<Bytes, Failure> {
+        let name = Bytes::copy_from_slice(name);
+        self.later(move |core| async move { core.xattr(inode.0, &name).await })
+    }
+
+    fn listxattr(&self, _: &Caller, inode: INodeNo) -> Answer<Vec<u8>, Failure> {
+        self.later(move |core| async move { core.xattr_names(inode.0).await })
+    }
+
+    fn setxattr(
+        &self,
+        _: &Caller,
+        inode: INodeNo,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+    ) -> Answer<(), Failure> {
+        let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
+        self.later(
+            move |core| async move { core.set_xattr(inode.0, &name, Some(&value), how).await },
+        )
+    }
+
+    fn removexattr(&self, _: &Caller, inode: INodeNo, name: &[u8]) -> Answer<(), Failure> {
+        let name = Bytes::copy_from_slice(name);
+        self.later(move |core| async move {
+            core.set_xattr(inode.0, &name, None, SetXattr::Replace)
+                .await
+        })
+    }
+
+    fn fallocate(
+        &self,
+        _: &Caller,
+        _: INodeNo,
+        handle: FileHandle,
+        range: Range<u64>,
+        what: Allocation,
+    ) -> Answer<(), Failure> {
+        self.later(move |core| async move {
+            match what {
+                Allocation::Allocate { keep_size: true } => Ok(()),
+                Allocation::Allocate { keep_size: false } => {
+                    core.allocate(handle.0, range.end).await
+                }
+                Allocation::PunchHole => core.zero(handle.0, range, true).await,
+                Allocation::ZeroRange { keep_size } => core.zero(handle.0, range, keep_size).await,
+            }
+        })
+    }
+}
+
+impl Listing<Shared> for Entries {
+    fn names(self, file_system: &Shared, add: AddName<'_>) {
+        self.fill(&file_system.core.nodes, add);
+    }
+
+    /// Not asked for: the kernel would have to ask again for each attribute.
+    fn entries(self, _: &Shared, _: AddEntry<'_>) {}
+}

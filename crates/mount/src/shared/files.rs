@@ -1,0 +1,260 @@
+//! What requests about open files mean.
+
+use std::sync::Arc;
+
+use bulla::edit::From;
+use bytes::Bytes;
+use share::files::{Call, Refused};
+use tokio::time::timeout_at;
+use trust::inode::{Content, FileContent};
+
+use super::commit::DIRTY;
+use super::core::{Core, found, is_absent, place_of};
+use super::failure::Failure;
+use super::local::Local;
+use super::nodes::Node;
+use crate::fuse::Error;
+use crate::fuse::request::Data;
+
+impl Core {
+    /// OPEN: shows the newest version. Gives a handle.
+    ///
+    /// # Errors
+    /// ESTALE if the file has no name any more: the kernel looks the path up again.
+    pub async fn open(self: &Arc<Self>, number: u64, flags: i32) -> Result<u64, Failure> {
+        let node = self.node(number)?;
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        if writes || flags & libc::O_TRUNC != 0 {
+            self.may_write()?;
+        }
+        // What a commit under way makes is newer than what the log says before it.
+        self.settled(&node).await?;
+        let place = place_of(node.id());
+        let follow = false;
+        match self
+            .ask(Call::Lookup { place, follow })
+            .await
+            .and_then(found)
+        {
+            Ok((file, at)) => node.content.see(file.inode, at),
+            Err(why) if is_absent(&why) => return Err(Error::StaleInode.into()),
+            Err(why) => return Err(why),
+        }
+        let handle = self.open_file(node.clone());
+        if flags & libc::O_TRUNC != 0
+            && let Err(why) = self.truncate_here(&node, 0, Some(handle)).await
+        {
+            self.close(handle);
+            return Err(why);
+        }
+        Ok(handle)
+    }
+
+    /// CREATE. Gives the file, which counts as looked up, and a handle.
+    ///
+    /// # Errors
+    /// EEXIST with O_EXCL; those of the log.
+    pub async fn create_and_open(
+        self: &Arc<Self>,
+        (parent, name): (u64, &[u8]),
+        mode: u32,
+        flags: i32,
+    ) -> Result<(Arc<Node>, u64), Failure> {
+        let content = Content::Regular(FileContent::Empty);
+        match self.make(parent, name, (mode, content)).await {
+            Ok(node) => {
+                let handle = self.open_file(node.clone());
+                Ok((node, handle))
+            }
+            // Somebody has made it since the kernel looked.
+            Err(Failure::Refused(Refused::Exists)) if flags & libc::O_EXCL == 0 => {
+                let crate::fuse::request::Lookup::Found(entry) = self.lookup(parent, name).await?
+                else {
+                    return Err(Error::StaleInode.into());
+                };
+                let number = entry.attributes.ino.0;
+                let handle = self.open(number, flags).await;
+                let handle = handle.inspect_err(|_| self.nodes.forget(number, 1))?;
+                Ok((self.node(number)?, handle))
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// READ.
+    pub async fn read(&self, handle: u64, offset: u64, bytes: usize) -> Result<Data, Failure> {
+        let node = self.opened(handle)?.node;
+        let plan = node
+            .content
+            .plan(offset, offset.saturating_add(bytes as u64));
+        let mut data = Vec::new();
+        for (range, from) in plan.stretches {
+            let bytes = (range.end - range.start) as usize;
+            match (from, &plan.spool) {
+                (From::Local, Some(spool)) => {
+                    let mut buffer = vec![0; bytes];
+                    spool
+                        .read(range.start, &mut buffer)
+                        .map_err(Failure::Local)?;
+                    data.push(Bytes::from(buffer));
+                }
+                (From::Base, _) => {
+                    let read = self
+                        .contents
+                        .read(&plan.base, range.start, bytes, self.how());
+                    data.extend(read.await?);
+                }
+                _ => data.push(Bytes::from(vec![0; bytes])),
+            }
+        }
+        Ok(data)
+    }
+
+    /// Changes the content here. While a commit of it is under way, waits.
+    async fn change_here<T>(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        handle: Option<u64>,
+        mut change: impl FnMut(&mut Local) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        loop {
+            match self.try_here(node, handle, &mut change)? {
+                Some(changed) => return Ok(changed),
+                None => self.settled(node).await?,
+            }
+        }
+    }
+
+    /// The same; None while a commit of it is under way.
+    fn try_here<T>(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        handle: Option<u64>,
+        change: impl FnOnce(&mut Local) -> Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        self.may_write()?;
+        let changed = node
+            .content
+            .change(&self.spools, (handle, Core::now()), change)?;
+        let Some((changed, is_first)) = changed else {
+            return Ok(None);
+        };
+        if is_first {
+            self.commit_later(node);
+        }
+        Ok(Some(changed))
+    }
+
+    /// Commits what is local of a file after some seconds, and as long as something is.
+    fn commit_later(self: &Arc<Self>, node: &Arc<Node>) {
+        self.nodes.hold(node.number());
+        let (core, node) = (self.clone(), node.clone());
+        self.runtime.spawn(async move {
+            tokio::time::sleep(DIRTY).await;
+            core.begin_commit(&node);
+            core.nodes.let_go(node.number());
+        });
+    }
+
+    async fn settled(&self, node: &Node) -> Result<(), Failure> {
+        let settled = timeout_at(self.until().into(), node.content.settled());
+        settled.await.map_err(|_| Failure::Plain(Error::TimedOut))
+    }
+
+    /// WRITE, if it can be answered at once. None as for a content, whose offset is the end.
+    pub fn write_now(
+        self: &Arc<Self>,
+        handle: u64,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<Option<u32>, Failure> {
+        let node = self.opened(handle)?.node;
+        let written = self.try_here(&node, Some(handle), |local| local.write(offset, data))?;
+        Ok(written.map(|_| data.len() as u32))
+    }
+
+    /// WRITE.
+    pub async fn write(
+        self: &Arc<Self>,
+        handle: u64,
+        offset: Option<u64>,
+        data: Bytes,
+    ) -> Result<u32, Failure> {
+        let node = self.opened(handle)?.node;
+        self.change_here(&node, Some(handle), |local| local.write(offset, &data))
+            .await?;
+        Ok(data.len() as u32)
+    }
+
+    async fn truncate_here(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        len: u64,
+        handle: Option<u64>,
+    ) -> Result<(), Failure> {
+        if len > i64::MAX as u64 {
+            return Err(Error::FileTooLarge.into());
+        }
+        self.change_here(node, handle, |local| {
+            local.overlay.truncate(len);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Sets the length: of an open file here, else in the log.
+    pub async fn truncate(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        len: u64,
+        handle: Option<u64>,
+    ) -> Result<(), Failure> {
+        self.truncate_here(node, len, handle).await?;
+        match handle {
+            Some(_) => Ok(()),
+            None => self.committed(node, None).await,
+        }
+    }
+
+    /// Makes a stretch zeros.
+    pub async fn zero(
+        self: &Arc<Self>,
+        handle: u64,
+        range: std::ops::Range<u64>,
+        keep: bool,
+    ) -> Result<(), Failure> {
+        let node = self.opened(handle)?.node;
+        self.change_here(&node, Some(handle), |local| local.zero(range.clone(), keep))
+            .await
+    }
+
+    /// Reserves space, which nobody guarantees: the file only becomes as long.
+    pub async fn allocate(self: &Arc<Self>, handle: u64, end: u64) -> Result<(), Failure> {
+        let node = self.opened(handle)?.node;
+        if node.content.shown().size >= end {
+            return Ok(());
+        }
+        self.change_here(&node, Some(handle), |local| {
+            if local.overlay.len() < end {
+                local.overlay.truncate(end);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// FLUSH and FSYNC: what is local of the file is in the log then.
+    pub async fn commit_handle(self: &Arc<Self>, handle: u64) -> Result<(), Failure> {
+        let node = self.opened(handle)?.node;
+        self.committed(&node, Some(handle)).await
+    }
+
+    /// RELEASE. What was written through a mapping after the last close is committed; nobody waits for it.
+    pub fn close(self: &Arc<Self>, handle: u64) {
+        let Some(file) = self.close_file(handle) else {
+            return;
+        };
+        self.begin_commit(&file.node);
+        self.nodes.let_go(file.node.number());
+    }
+}

@@ -1,0 +1,37 @@
+//! A shared volume as a file system, read and write (SUNDR 3.5).
+//!
+//! Programs see the newest version of each file that this device may use, and their own changes over it. What they write
+//! lies in a file of this machine until it is committed: at close, fsync, msync, and after some seconds. A commit is
+//! guarded by the content that it was made of; if another device was first, the changes move onto its content. Names
+//! change in the log at once. What differs from a local disk is in docs/semantics-shared.md. Decision: 0103.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `mounted` | mounting, and the end of a mount |
+//! | `file_system` | the kernel's requests |
+//! | `names` | what requests about names and attributes mean |
+//! | `files` | the same of open files: reads, writes, commits |
+//! | `core` | calls of the log, and what a device may still do |
+//! | `local` | what programs changed of one file and is in no log yet |
+//! | `commit` | local changes on their way into the log |
+//! | `kept` | local changes that cannot go there, on disk |
+//! | `nodes` | numbers of files |
+//! | `listing`, `directory` | open directories |
+//! | `report` | what the mount says about itself |
+//! | `failure` | errors, as programs see them |
+
+mod commit;
+mod core;
+mod directory;
+mod failure;
+mod file_system;
+mod files;
+mod kept;
+mod listing;
+mod local;
+pub mod mounted;
+mod names;
+mod nodes;
+pub mod report;
+
+pub use kept::{Kept, UNSENT};

@@ -1,0 +1,185 @@
+//! Mounting a shared volume, and the end of a mount: what is local goes into the log, or is kept.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulla::members::MemberError;
+use bulla::shared::SharedVolume;
+use rustix::fs::FlockOperation;
+use trust::device::DeviceKey;
+
+use super::core::{Core, place_of};
+use super::file_system::Shared;
+use super::kept::Kept;
+use super::local::Spools;
+use super::report::Reporter;
+use crate::error::MountError;
+use crate::fuse::unmount::clear_dead;
+use crate::fuse::{Session, SessionOptions, Signals};
+
+/// The directory of local bytes in the home.
+const DIRTY: &str = "dirty";
+/// The file in the home that a mount locks.
+const LOCK: &str = "mount.lock";
+
+/// How a shared volume is mounted.
+#[derive(Debug, Clone)]
+pub struct SharedMountOptions {
+    /// How long a program waits for the server.
+    pub deadline: Duration,
+    /// Other users may enter (for users other than root, /etc/fuse.conf must allow it).
+    pub allow_other: bool,
+    /// Programs cannot be started from the mount.
+    pub no_exec: bool,
+    /// What the kernel reads ahead for sequential readers, bytes.
+    pub read_ahead_bytes: u32,
+}
+
+/// A mounted shared volume. Dropping it unmounts, and loses what is not in the log yet: end it by
+/// [`SharedMounted::finish`].
+pub struct SharedMounted {
+    session: Session,
+    core: Arc<Core>,
+    cleared_dead: bool,
+    _lock: File,
+}
+
+/// Mounts a volume that is open on a directory, and returns when the mount answers. Must be called within a runtime of
+/// tokio, which then serves the requests.
+///
+/// # Errors
+/// [`MountError`]: the directory cannot be used, the volume is mounted already, or its root cannot be read.
+pub async fn mount_shared(
+    volume: SharedVolume,
+    directory: &Path,
+    options: SharedMountOptions,
+) -> Result<SharedMounted, MountError> {
+    let home = volume.home().directory().to_owned();
+    let lock = lock(&home, volume.home().name())?;
+    refuse_below(&home, directory)?;
+    let unusable = |source| MountError::Home {
+        directory: home.clone(),
+        source,
+    };
+    let spools = Spools::in_directory(home.join(DIRTY)).map_err(unusable)?;
+    let root = place_of(volume.client().root());
+    let root = volume.find(&root, false).await?;
+    let own = DeviceKey::from(volume.home().device());
+    let own = volume.known_members().await?.with_key(&own);
+    let own = own.ok_or(bulla::Error::Member(MemberError::NotMember))?;
+    let source = format!("bulla#{}", volume.client().volume());
+    let core = Core::new(volume, root, own.device, spools, options.deadline);
+    let core = Arc::new(core);
+    let session = SessionOptions {
+        allow_other: options.allow_other,
+        no_exec: options.no_exec,
+        read_ahead_bytes: options.read_ahead_bytes,
+        ..SessionOptions::new(source)
+    };
+    let cleared_dead = clear_dead(directory)?;
+    let shared = Arc::new(Shared { core: core.clone() });
+    let session = Session::mount(shared, directory, session).await?;
+    tracing::info!(volume = %core.volume.client().volume(), directory = %directory.display(), "mounted");
+    Ok(SharedMounted {
+        session,
+        core,
+        cleared_dead,
+        _lock: lock,
+    })
+}
+
+/// One mount of a volume for each device.
+fn lock(home: &Path, name: &str) -> Result<File, MountError> {
+    let unusable = |source| MountError::Home {
+        directory: home.to_owned(),
+        source,
+    };
+    let mut options = File::options();
+    let options = options.create(true).truncate(false).write(true);
+    let file = options.open(home.join(LOCK)).map_err(unusable)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(MountError::InUse {
+            name: name.to_owned(),
+        }),
+        Err(errno) => Err(unusable(errno.into())),
+    }
+}
+
+/// The mount would need itself to answer.
+fn refuse_below(home: &Path, directory: &Path) -> Result<(), MountError> {
+    let there = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if there(home).starts_with(there(directory)) {
+        return Err(MountError::Home {
+            directory: home.to_owned(),
+            source: std::io::Error::other("it lies below the directory to mount on"),
+        });
+    }
+    Ok(())
+}
+
+impl SharedMounted {
+    /// Where it is mounted.
+    pub fn directory(&self) -> &Path {
+        self.session.directory()
+    }
+
+    /// Whether a dead mount was removed from the directory.
+    pub fn cleared_dead(&self) -> bool {
+        self.cleared_dead
+    }
+
+    /// Makes reports about the mount.
+    pub fn reporter(&self) -> Reporter {
+        let device = self.session.device().map(str::to_owned);
+        Reporter::new(self.core.clone(), self.directory().to_owned(), device)
+    }
+
+    /// Serves until the mount has ended. Unmounts it when one of `signals` arrives.
+    ///
+    /// # Errors
+    /// [`MountError::Ended`], [`MountError::Unmount`].
+    pub async fn until_signal(&mut self, signals: Signals) -> Result<(), MountError> {
+        self.session.until_signal(signals).await
+    }
+
+    /// Ends the mount's work: what is local goes into the log. What the log does not take by the deadline is kept on this
+    /// machine; it is given back.
+    ///
+    /// # Errors
+    /// [`MountError::Volume`] if the volume cannot be closed.
+    pub async fn finish(self) -> Result<Vec<Kept>, MountError> {
+        let core = &self.core;
+        let mut kept = Vec::new();
+        let changed = core.nodes.changed();
+        let committing = changed.iter().map(|node| core.committed(node, None));
+        let committed = futures_util::future::join_all(committing).await;
+        for (node, committed) in changed.iter().zip(committed) {
+            if committed.is_ok() {
+                continue;
+            }
+            match core.keep(node).await {
+                Ok(Some(found)) => {
+                    tracing::warn!(
+                        path = found.path,
+                        at = %found.at.display(),
+                        lacks = found.lacks,
+                        "what was written here is not in the volume, and is kept on this machine"
+                    );
+                    kept.push(found);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::error!(path = node.shown(), %error, "what was written is lost");
+                }
+            }
+        }
+        let closed = core.volume.close().await;
+        match closed {
+            Err(error) if core.stopped().is_none() => Err(error.into()),
+            _ => Ok(kept),
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! What requests about names and attributes mean. Every change is a call of the log, and its errno is what the log says.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use fuser::{FileAttr, RenameFlags, TimeOrNow};
+use share::client::NewFile;
+use share::files::{Attributes as Set, Call, FileRef, Over, Place, Refused, Replace};
+use trust::inode::{Content, FileContent, Inode, Mtime};
+use trust_shared::principal::Name;
+
+use super::core::{Core, found, is_absent, place, place_of};
+use super::failure::Failure;
+use super::nodes::Node;
+use crate::attributes::{self, Owners};
+use crate::fuse::Error;
+use crate::fuse::request::{Attributes, Changes, Entry, Lookup, SetXattr};
+
+/// Beginning of the names of attributes that programs may set.
+const USER: &[u8] = b"user.";
+
+impl Core {
+    /// The attributes of a file as programs see it.
+    pub fn attributes(&self, node: &Node) -> FileAttr {
+        let shown = node.content.shown();
+        let owners = Owners {
+            uid: self.owner.0,
+            gid: self.owner.1,
+            published: false,
+        };
+        let mut of = attributes::of(&shown, node.number(), &owners);
+        if shown.links == 0 {
+            of.nlink = 0;
+        }
+        of
+    }
+
+    /// The entry of a file that was found, which counts as a look-up.
+    pub fn entry(&self, node: &Node) -> Entry {
+        Entry {
+            attributes: self.attributes(node),
+            ttl: Duration::ZERO,
+            generation: 0,
+        }
+    }
+
+    /// LOOKUP.
+    pub async fn lookup(&self, parent: u64, name: &[u8]) -> Result<Lookup, Failure> {
+        let parent = self.node(parent)?;
+        let (place, name) = place(parent.id(), name)?;
+        let follow = false;
+        match self
+            .ask(Call::Lookup { place, follow })
+            .await
+            .and_then(found)
+        {
+            Ok((file, at)) => {
+                let node = self.nodes.found(file, at, (&parent, &name));
+                Ok(Lookup::Found(self.entry(&node)))
+            }
+            Err(why) if is_absent(&why) => Ok(Lookup::Absent(Duration::ZERO)),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// GETATTR.
+    pub async fn getattr(&self, number: u64) -> Result<Attributes, Failure> {
+        let node = self.node(number)?;
+        let place = place_of(node.id());
+        let follow = false;
+        match self
+            .look(Call::Lookup { place, follow })
+            .await
+            .and_then(found)
+        {
+            Ok((file, at)) => node.content.see(file.inode, at),
+            // It is open, or the kernel has not looked its name up again yet.
+            Err(why) if is_absent(&why) => node.content.removed(),
+            Err(why) => return Err(why),
+        }
+        Ok(self.told(&node))
+    }
+
+    fn told(&self, node: &Node) -> Attributes {
+        Attributes {
+            attributes: self.attributes(node),
+            ttl: Duration::ZERO,
+        }
+    }
+
+    /// SETATTR.
+    pub async fn setattr(
+        self: &Arc<Self>,
+        number: u64,
+        changes: &Changes,
+    ) -> Result<Attributes, Failure> {
+        let node = self.node(number)?;
+        self.may_write()?;
+        let owner = (changes.uid, changes.gid);
+        let is_own = |(uid, gid): (Option<u32>, Option<u32>)| {
+            uid.is_none_or(|uid| uid == self.owner.0) && gid.is_none_or(|gid| gid == self.owner.1)
+        };
+        if !is_own(owner) {
+            return Err(Error::NotPermitted.into());
+        }
+        if let Some(len) = changes.size {
+            self.truncate(&node, len, changes.handle.map(|handle| handle.0))
+                .await?;
+        }
+        let set = Set {
+            mode: changes.mode.map(|mode| (mode & 0o7777) as u16),
+            mtime: changes.mtime.map(mtime),
+            owner: None,
+            xattrs: Vec::new(),
+        };
+        if set != Set::default() {
+            // What is local gets its time when it is committed: that must not come after this one.
+            self.committed(&node, None).await?;
+            self.set(&node, set).await?;
+        }
+        Ok(self.told(&node))
+    }
+
+    /// Sets attributes, and looks at what came of it.
+    async fn set(&self, node: &Node, attributes: Set) -> Result<(), Failure> {
+        let set = Call::SetAttributes {
+            file: FileRef::File(node.id()),
+            attributes,
+            expect: None,
+        };
+        self.change(set).await?;
+        self.see(node).await
+    }
+
+    /// Looks at a file that was changed by this device.
+    async fn see(&self, node: &Node) -> Result<(), Failure> {
+        let place = place_of(node.id());
+        let follow = false;
+        match self
+            .look(Call::Lookup { place, follow })
+            .await
+            .and_then(found)
+        {
+            Ok((file, at)) => node.content.see(file.inode, at),
+            Err(why) if is_absent(&why) => node.content.removed(),
+            Err(why) => return Err(why),
+        }
+        Ok(())
+    }
+
+    /// Makes a file of any kind under a free name.
+    ///
+    /// # Errors
+    /// EEXIST; those of the log.
+    pub async fn make(
+        &self,
+        parent: u64,
+        name: &[u8],
+        (mode, content): (u32, Content),
+    ) -> Result<Arc<Node>, Failure> {
+        let parent = self.node(parent)?;
+        let (place, name) = place(parent.id(), name)?;
+        let inode = Inode::new((mode & 0o7777) as u16, Core::now(), content);
+        let file = NewFile {
+            place,
+            inode: inode.clone(),
+            owner: None,
+            replace: Replace::Nothing,
+        };
+        let (id, at) = self.create(file).await?;
+        let file = share::files::File {
+            id,
+            inode: Arc::new(inode),
+        };
+        Ok(self.nodes.found(file, at, (&parent, &name)))
+    }
+
+    /// LINK.
+    pub async fn link(&self, number: u64, parent: u64, name: &[u8]) -> Result<Entry, Failure> {
+        let (node, parent) = (self.node(number)?, self.node(parent)?);
+        let (to, name) = place(parent.id(), name)?;
+        let file = FileRef::File(node.id());
+        self.change(Call::Link { file, to }).await?;
+        let place = place_of(node.id());
+        let follow = false;
+        let (file, at) = found(self.look(Call::Lookup { place, follow }).await?)?;
+        let node = self.nodes.found(file, at, (&parent, &name));
+        Ok(self.entry(&node))
+    }
+
+    /// UNLINK and RMDIR.
+    pub async fn remove(
+        &self,
+        parent: u64,
+        name: &[u8],
+        is_directory: bool,
+    ) -> Result<(), Failure> {
+        let parent = self.node(parent)?;
+        let (place, _) = place(parent.id(), name)?;
+        let call = match is_directory {
+            true => Call::Rmdir { place },
+            false => Call::Unlink { place },
+        };
+        self.change(call).await?;
+        Ok(())
+    }
+
+    /// RENAME.
+    pub async fn rename(
+        &self,
+        (parent, name): (u64, &[u8]),
+        (new_parent, new_name): (u64, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(), Failure> {
+        let over = match flags {
+            RenameFlags::RENAME_NOREPLACE => Over::Refuse,
+            RenameFlags::RENAME_EXCHANGE => Over::Exchange,
+            flags if flags.is_empty() => Over::Replace,
+            _ => return Err(Error::InvalidArgument.into()),
+        };
+        let (parent, new_parent) = (self.node(parent)?, self.node(new_parent)?);
+        let (from, old) = place(parent.id(), name)?;
+        let (to, new) = place(new_parent.id(), new_name)?;
+        let rename = |from: Place, to: Place| Call::Rename {
+            from,
+            to,
+            over: over.clone(),
+        };
+        match self.change(rename(from, to)).await {
+            // A directory goes to another one: the log must know the way from the root.
+            Err(Failure::Refused(Refused::NeedsPath)) => {
+                let (from, to) = (self.way(&parent, &old)?, self.way(&new_parent, &new)?);
+                self.change(rename(from, to)).await?;
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// The place of a name by its path from the root.
+    fn way(&self, parent: &Node, name: &Name) -> Result<Place, Failure> {
+        let path = parent.path();
+        let mut path = path.ok_or(Failure::Plain(Error::StaleInode))?;
+        path.push(name.clone());
+        let start = self.volume.client().root();
+        Ok(Place { start, path })
+    }
+
+    /// READLINK.
+    pub fn target(&self, number: u64) -> Result<Bytes, Failure> {
+        match &self.node(number)?.content.inode().content {
+            Content::Symlink(target) => Ok(target.clone()),
+            _ => Err(Error::InvalidArgument.into()),
+        }
+    }
+
+    /// The value of an extended attribute.
+    pub async fn xattr(&self, number: u64, name: &[u8]) -> Result<Bytes, Failure> {
+        let xattrs = self.xattrs(number).await?;
+        let found = xattrs.into_iter().find(|(known, _)| known == name);
+        let (_, value) = found.ok_or(Failure::Plain(Error::NoSuchAttribute))?;
+        Ok(value)
+    }
+
+    /// The names of the extended attributes, each ended by a NUL.
+    pub async fn xattr_names(&self, number: u64) -> Result<Vec<u8>, Failure> {
+        let mut names = Vec::new();
+        for (name, _) in self.xattrs(number).await? {
+            names.extend_from_slice(&name);
+            names.push(0);
+        }
+        Ok(names)
+    }
+
+    async fn xattrs(&self, number: u64) -> Result<Vec<(Bytes, Bytes)>, Failure> {
+        let inode = self.node(number)?.content.inode();
+        let xattrs = self.contents.xattrs(&inode, self.how()).await?;
+        let own = |(name, _): &(Bytes, Bytes)| name.starts_with(USER);
+        Ok(xattrs.into_iter().filter(own).collect())
+    }
+
+    /// SETXATTR, and REMOVEXATTR if there is no value.
+    pub async fn set_xattr(
+        self: &Arc<Self>,
+        number: u64,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: SetXattr,
+    ) -> Result<(), Failure> {
+        if !name.starts_with(USER) {
+            return Err(Error::NotSupported.into());
+        }
+        let node = self.node(number)?;
+        let is_there = self
+            .xattrs(number)
+            .await?
+            .iter()
+            .any(|(known, _)| known == name);
+        match (how, is_there) {
+            (SetXattr::Create, true) => return Err(Error::AlreadyExists.into()),
+            (SetXattr::Replace, false) => return Err(Error::NoSuchAttribute.into()),
+            _ => {}
+        }
+        let value = value.map(Bytes::copy_from_slice);
+        let attributes = Set {
+            xattrs: vec![(Bytes::copy_from_slice(name), value)],
+            ..Set::default()
+        };
+        self.set(&node, attributes).await
+    }
+}
+
+/// The content of a new file of this type.
+///
+/// # Errors
+/// EPERM for devices.
+pub fn content_of(mode: u32) -> Result<Content, Failure> {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG | 0 => Ok(Content::Regular(FileContent::Empty)),
+        libc::S_IFIFO => Ok(Content::Fifo),
+        libc::S_IFSOCK => Ok(Content::Socket),
+        libc::S_IFCHR | libc::S_IFBLK => Err(Error::NotPermitted.into()),
+        _ => Err(Error::InvalidArgument.into()),
+    }
+}
+
+/// A time as inodes have it.
+fn mtime(time: TimeOrNow) -> Mtime {
+    let time = match time {
+        TimeOrNow::Now => SystemTime::now(),
+        TimeOrNow::SpecificTime(time) => time,
+    };
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => Mtime {
+            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanos: since.subsec_nanos(),
+        },
+        Err(before) => {
+            let before = before.duration();
+            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            match before.subsec_nanos() {
+                0 => Mtime {
+                    seconds: -seconds,
+                    nanos: 0,
+                },
+                nanos => Mtime {
+                    seconds: -seconds - 1,
+                    nanos: 1_000_000_000 - nanos,
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Numbers of files, as the kernel uses them.
+//!
+//! A number is the beginning of a keyed hash of the file's identity: the same after the kernel forgot it, and in the next
+//! mount. Two live files never share one. A node leaves the table when the kernel has forgotten it and nothing has it open.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use share::files::File;
+use trust_shared::principal::{FileId, Name};
+
+use super::local::{Content, lock};
+
+/// The number of the mount's root, given by the protocol.
+pub const ROOT: u64 = 1;
+
+/// A file that the kernel knows, or that is open or changed.
+#[derive(Debug)]
+pub struct Node {
+    number: u64,
+    id: FileId,
+    /// Where it was found last: its directory and its name there.
+    place: Mutex<Option<(Arc<Node>, Name)>>,
+    /// Its inode, and what is changed of it here.
+    pub content: Content,
+}
+
+impl Node {
+    /// The number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The file.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Where it was found last. None for the root.
+    pub fn place(&self) -> Option<(Arc<Node>, Name)> {
+        lock(&self.place).clone()
+    }
+
+    /// The directory and names from the root to it, as they were found last. None if it is nested in itself.
+    pub fn path(&self) -> Option<Vec<Name>> {
+        let mut names = Vec::new();
+        let mut at = self.place();
+        while let Some((parent, name)) = at {
+            if names.len() >= share::files::MAX_PLACE_NAMES {
+                return None;
+            }
+            names.push(name);
+            at = parent.place();
+        }
+        names.reverse();
+        Some(names)
+    }
+
+    /// The path for people.
+    pub fn shown(&self) -> String {
+        let names = self.path().unwrap_or_default();
+        let names: Vec<&[u8]> = names.iter().map(Name::as_bytes).collect();
+        trust::text::printable(&names.join(&b'/'))
+    }
+
+    fn set_place(&self, parent: &Arc<Node>, name: &Name) {
+        if self.number != ROOT && parent.number != self.number {
+            *lock(&self.place) = Some((parent.clone(), name.clone()));
+        }
+    }
+}
+
+/// The files that the kernel knows.
+#[derive(Debug)]
+pub struct Nodes {
+    key: [u8; 32],
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    nodes: HashMap<u64, Entry>,
+    numbers: HashMap<FileId, u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    node: Arc<Node>,
+    /// How often the kernel was given the number.
+    lookups: u64,
+    /// Open descriptions, and changes that are on their way.
+    uses: u64,
+}
+
+impl Nodes {
+    /// Knows only the root. `key` is the volume's id.
+    pub fn new(key: [u8; 32], root: File) -> Nodes {
+        let nodes = Nodes {
+            key,
+            table: Mutex::default(),
+        };
+        {
+            let mut table = lock(&nodes.table);
+            let id = root.id;
+            let node = Arc::new(Node {
+                number: ROOT,
+                id,
+                place: Mutex::default(),
+                content: Content::new(root.inode, 0),
+            });
+            table.numbers.insert(id, ROOT);
+            let entry = Entry {
+                node,
+                lookups: 1,
+                uses: 0,
+            };
+            table.nodes.insert(ROOT, entry);
+        }
+        nodes
+    }
+
+    /// The file with a number, which the kernel must have been given.
+    pub fn get(&self, number: u64) -> Option<Arc<Node>> {
+        let table = lock(&self.table);
+        table.nodes.get(&number).map(|entry| entry.node.clone())
+    }
+
+    /// A file was found after a prefix of the log, at a place, and the kernel is told its number.
+    pub fn found(&self, file: File, at: u64, place: (&Arc<Node>, &Name)) -> Arc<Node> {
+        let mut table = lock(&self.table);
+        let number = table.number(&self.key, &file.id);
+        let entry = table.nodes.entry(number).or_insert_with(|| Entry {
+            node: Arc::new(Node {
+                number,
+                id: file.id,
+                place: Mutex::default(),
+                content: Content::new(file.inode.clone(), at),
+            }),
+            lookups: 0,
+            uses: 0,
+        });
+        entry.lookups += 1;
+        let node = entry.node.clone();
+        table.numbers.insert(file.id, number);
+        drop(table);
+        node.content.see(file.inode, at);
+        node.set_place(place.0, place.1);
+        node
+    }
+
+    /// The number that a file has or would get.
+    pub fn number_of(&self, id: &FileId) -> u64 {
+        lock(&self.table).number(&self.key, id)
+    }
+
+    /// The kernel has dropped look-ups.
+    pub fn forget(&self, number: u64, lookups: u64) {
+        self.release(number, lookups, 0);
+    }
+
+    /// Something uses the file: it stays in the table.
+    pub fn hold(&self, number: u64) {
+        if let Some(entry) = lock(&self.table).nodes.get_mut(&number) {
+            entry.uses += 1;
+        }
+    }
+
+    /// Something that used the file does so no more.
+    pub fn let_go(&self, number: u64) {
+        self.release(number, 0, 1);
+    }
+
+    fn release(&self, number: u64, lookups: u64, uses: u64) {
+        let mut table = lock(&self.table);
+        let Some(entry) = table.nodes.get_mut(&number) else {
+            return;
+        };
+        entry.lookups = entry.lookups.saturating_sub(lookups);
+        entry.uses = entry.uses.saturating_sub(uses);
+        if number != ROOT && entry.lookups == 0 && entry.uses == 0 {
+            let id = entry.node.id;
+            table.nodes.remove(&number);
+            table.numbers.remove(&id);
+        }
+    }
+
+    /// Files that the kernel or a program has.
+    pub fn len(&self) -> usize {
+        lock(&self.table).nodes.len()
+    }
+
+    /// Those of them that have local changes.
+    pub fn changed(&self) -> Vec<Arc<Node>> {
+        let table = lock(&self.table);
+        let nodes = table.nodes.values().map(|entry| entry.node.clone());
+        nodes.filter(|node| node.content.is_changed()).collect()
+    }
+}
+
+impl Table {
+    fn number(&self, key: &[u8; 32], id: &FileId) -> u64 {
+        if let Some(number) = self.numbers.get(id) {
+            return *number;
+        }
+        let mut hasher = blake3::Hasher::new_keyed(key);
+        hasher.update(id.principal.as_bytes());
+        hasher.update(&id.number.device.0.to_le_bytes());
+        hasher.update(&id.number.counter.to_le_bytes());
+        let mut bytes = [0; 8];
+        hasher.finalize_xof().fill(&mut bytes);
+        let mut number = u64::from_le_bytes(bytes);
+        // 0 is nobody's, 1 the root's.
+        while number <= ROOT || self.nodes.contains_key(&number) {
+            number = number.wrapping_add(1);
+        }
+        number
+    }
+}

@@ -1,0 +1,79 @@
+//! The state of a mount of a shared volume, for `bulla status` and the log.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use share::client::{Stopped, View};
+use trust::volume_id::VolumeId;
+
+use super::core::Core;
+
+/// The state of a mount at one moment.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its name on this machine.
+    pub name: String,
+    /// Where it is mounted.
+    pub directory: PathBuf,
+    /// `major:minor` of the mount, by which its bind mounts are found.
+    pub device: Option<String>,
+    /// Connection, phase, size of the log.
+    pub view: View,
+    /// Why the mount is read-only, and since when.
+    pub read_only: Option<(Stopped, SystemTime)>,
+    /// Files with changes that are not in the log yet.
+    pub dirty_files: usize,
+    /// Their local bytes.
+    pub dirty_bytes: u64,
+    /// How old the oldest of these changes is.
+    pub oldest: Option<Duration>,
+    /// Files that the kernel or a program has.
+    pub known_files: usize,
+}
+
+/// Makes reports about a mount.
+#[derive(Clone)]
+pub struct Reporter {
+    core: Arc<Core>,
+    directory: PathBuf,
+    device: Option<String>,
+}
+
+impl Reporter {
+    pub(super) fn new(core: Arc<Core>, directory: PathBuf, device: Option<String>) -> Reporter {
+        Reporter {
+            core,
+            directory,
+            device,
+        }
+    }
+
+    /// Where it is mounted.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The state now.
+    pub fn report(&self) -> Report {
+        let core = &self.core;
+        let changed = core.nodes.changed();
+        let dirty = changed.iter().filter_map(|node| node.content.dirty());
+        let dirty: Vec<_> = dirty.collect();
+        let oldest = dirty.iter().map(|(_, since)| since.elapsed()).max();
+        Report {
+            volume: core.volume.client().volume(),
+            name: core.volume.home().name().to_owned(),
+            directory: self.directory.clone(),
+            device: self.device.clone(),
+            view: core.volume.client().view(),
+            read_only: core.stopped(),
+            dirty_files: dirty.len(),
+            dirty_bytes: dirty.iter().map(|(bytes, _)| bytes).sum(),
+            oldest,
+            known_files: core.nodes.len(),
+        }
+    }
+}
