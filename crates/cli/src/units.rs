@@ -10,10 +10,15 @@ use trust::text::{Noun, read};
 /// How long before its end a policy is warned about: owners may need weeks to gather their signatures.
 pub const POLICY_WARNING: Duration = Duration::from_secs(90 * 24 * 3600);
 
-/// Parses a duration. A number needs a unit.
+/// Parses an age, which may be 0. Another number needs a unit.
+pub fn parse_age(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| format!("`{text}` is not a duration; write for example 2s, 10m or 7d"))
+}
+
+/// Parses a duration, which is longer than 0.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text)
-        .map_err(|_| format!("`{text}` is not a duration; write for example 2s, 10m or 7d"))?;
+    let duration = parse_age(text)?;
     if duration.is_zero() {
         return Err("the duration must not be zero".to_owned());
     }

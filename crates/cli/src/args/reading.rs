@@ -11,7 +11,7 @@ use volume::VersionRef;
 use crate::caching::Caching;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::sources::parse_policy;
-use crate::units::{parse_count, parse_duration, parse_freshness, parse_position};
+use crate::units::{parse_age, parse_count, parse_duration, parse_freshness, parse_position};
 
 /// Where a volume is read from.
 #[derive(Debug, Args)]
@@ -79,6 +79,9 @@ pub struct Mount {
     /// Write what programs read of the mount into FILE, a new file, for --profile
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// How old names and attributes of a shared volume may be; what is opened is always the newest [default: 1s]
+    #[arg(long, value_name = "D", value_parser = parse_age)]
+    pub attr: Option<Duration>,
     /// Owner of the files: `mounter`, `published`, or numbers `UID:GID`
     #[arg(long, value_name = "WHO", default_value = "mounter", value_parser = parse_owner)]
     pub owner: Ownership,

@@ -34,6 +34,13 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
     let home = sharing::named(config, &args.reading)?;
     if home.is_some() {
         shared::refuse_flags(args)?;
+    } else if args.attr.is_some() {
+        let error = format!(
+            "--attr is for shared volumes, and `{}` is none",
+            args.reading.source
+        );
+        let hint = "names of a published volume are proved, and new ones come with a new version (--refresh)";
+        return Err(Failure::new(Kind::Usage, error).with_hint(hint));
     }
     if args.foreground {
         return match home {

@@ -4,103 +4,15 @@
 use std::fs;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::shared_lab::{Orderer, founded, joined};
-use crate::support::{Home, skipped, wait_until};
-
-pub fn can_mount() -> bool {
-    let can = Path::new("/dev/fuse").exists();
-    if !can {
-        skipped("mount", "no /dev/fuse");
-    }
-    can
-}
-
-/// `bulla mount notes`, which is unmounted on drop.
-pub struct Mount<'a> {
-    home: &'a Home,
-    process: Child,
-}
-
-impl Mount<'_> {
-    pub fn of<'a>(home: &'a Home, flags: &[&str]) -> Mount<'a> {
-        if !home.path("mnt").exists() {
-            fs::create_dir(home.path("mnt")).unwrap();
-        }
-        let args = ["mount", "notes", "mnt", "--foreground"];
-        let log = fs::File::create(home.path("mount.log")).unwrap();
-        let mut command = home.command(&[&args, flags].concat());
-        let process = command.stderr(log).stdout(Stdio::null()).spawn().unwrap();
-        let mount = Mount { home, process };
-        wait_until("the mount", || is_mounted(&mount.path("")));
-        mount
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.home.path("mnt").join(name)
-    }
-
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.home.path("mount.log")).unwrap()
-    }
-
-    /// What `bulla status` says of it.
-    pub fn status(&self) -> serde_json::Value {
-        let ran = self.home.run(&["--json", "status", "mnt"]).ends(0);
-        ran.records("mount").remove(0)
-    }
-
-    /// kill -9, and the dead mount goes.
-    pub fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-
-    /// Unmounts, and waits for its process.
-    pub fn end(mut self) {
-        self.home.run(&["umount", "mnt"]).ends(0);
-        let begin = Instant::now();
-        while self.process.try_wait().unwrap().is_none() {
-            assert!(
-                begin.elapsed() < Duration::from_secs(60),
-                "the mount goes on"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        if is_mounted(&self.path("")) {
-            self.home.run(&["umount", "mnt"]);
-        }
-        let begin = Instant::now();
-        while self.process.try_wait().is_ok_and(|ended| ended.is_none()) {
-            if begin.elapsed() > Duration::from_secs(60) {
-                let _ = self.process.kill();
-                let _ = self.process.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-fn is_mounted(directory: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let directory = directory.display().to_string();
-    let directory = directory.trim_end_matches('/');
-    table
-        .lines()
-        .any(|line| line.split(' ').nth(4) == Some(directory))
-}
+use crate::shared_mount_lab::{Mount, can_mount, two_devices};
+use crate::support::{Home, wait_until};
 
 /// Runs a program in a directory, and gives what it prints.
 fn run(directory: &Path, line: &str) -> String {
@@ -147,13 +59,6 @@ fn repository() -> Home {
         "git init -q -b main . && git add . && git commit -qm first",
     );
     home
-}
-
-/// A volume `notes`, its server, and two devices of ada.
-pub fn two_devices() -> (Orderer, Home, Home) {
-    let (orderer, ada) = founded(&[]);
-    let ben = joined(&ada, "ada");
-    (orderer, ada, ben)
 }
 
 #[test]
@@ -207,7 +112,10 @@ fn calls_of_programs_are_those_of_posix() {
         return;
     }
     let (_orderer, ada, ben) = two_devices();
-    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    let (a, b) = (
+        Mount::of(&ada, &["--attr", "0s"]),
+        Mount::of(&ben, &["--attr", "0s"]),
+    );
     fs::create_dir(a.path("d")).unwrap();
     // O_EXCL is exact.
     let exclusive = |mount: &Mount<'_>| {
@@ -273,6 +181,19 @@ fn calls_of_programs_are_those_of_posix() {
         ("CONtent", 0)
     );
     drop(open);
+    // A time that a program sets stays, also if it writes before and closes after.
+    let file = fs::File::create(a.path("d/timed")).unwrap();
+    (&file).write_all(b"written").unwrap();
+    let time = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    file.set_modified(time).unwrap();
+    drop(file);
+    assert_eq!(
+        b.path("d/timed").metadata().unwrap().modified().unwrap(),
+        time
+    );
+    // Owners are not kept, so nobody is told that they are.
+    let refused = std::os::unix::fs::chown(a.path("d/timed"), Some(12_345), None).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
     // Extended attributes.
     run(
         &a.path("d"),
@@ -324,8 +245,11 @@ fn who_opens_after_a_close_sees_what_was_written() {
             }
             _ => {
                 fs::remove_file(here.path("f")).unwrap();
-                assert!(!there.path("f").exists());
+                let gone = fs::File::open(there.path("f")).unwrap_err();
+                assert_eq!(gone.kind(), std::io::ErrorKind::NotFound);
                 fs::write(here.path("f"), &text).unwrap();
+                // The other device knows that there is none, and may believe that for the time of `--attr`.
+                wait_until("the new name", || there.path("f").exists());
             }
         }
         let seen = fs::read_to_string(there.path("f")).unwrap();
@@ -351,6 +275,33 @@ fn who_opens_after_a_close_sees_what_was_written() {
     open.rewind().unwrap();
     open.read_to_end(&mut all).unwrap();
     assert!(all.len() == 200_000 && all.iter().all(|byte| *byte == b'b'));
+}
+
+#[test]
+fn what_moved_away_is_not_opened_by_its_old_name() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    // Names may be old for as long as the test takes: what is opened must be new all the same.
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &["--attr", "1h"]));
+    fs::create_dir(a.path("d")).unwrap();
+    for name in ["f", "d/f"] {
+        fs::write(a.path(name), "old").unwrap();
+    }
+    for round in 0..10 {
+        let text = format!("round {round}");
+        let open = |name: &str| fs::read_to_string(b.path(name)).unwrap();
+        let before = (open("f"), open("d/f"));
+        fs::rename(a.path("f"), a.path(&format!("f{round}"))).unwrap();
+        fs::write(a.path("f"), &text).unwrap();
+        assert_eq!(open("f"), text, "{before:?}");
+        fs::rename(a.path("d"), a.path(&format!("d{round}"))).unwrap();
+        fs::create_dir(a.path("d")).unwrap();
+        fs::write(a.path("d/f"), &text).unwrap();
+        assert_eq!(open("d/f"), text, "{before:?}");
+        assert_eq!(open(&format!("d{round}/f")), before.1);
+    }
 }
 
 #[test]
@@ -396,6 +347,38 @@ fn appends_of_two_devices_are_there_once_each() {
     assert_eq!(both.len(), 200_000);
     assert!(both[10..1010].iter().all(|byte| *byte == b'a'));
     assert!(both[150_000..151_000].iter().all(|byte| *byte == b'b'));
+}
+
+#[test]
+fn bytes_that_are_written_during_a_commit_are_not_lost() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    let file = fs::File::create(a.path("f")).unwrap();
+    let lines = 400u64;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for line in 0..lines {
+                file.write_all_at(format!("{line:07}\n").as_bytes(), 8 * line)
+                    .unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        while !writer.is_finished() {
+            file.sync_all().unwrap();
+        }
+    });
+    drop(file);
+    let expected: String = (0..lines).map(|line| format!("{line:07}\n")).collect();
+    assert_eq!(fs::read_to_string(b.path("f")).unwrap(), expected);
+    // A program that neither closes nor syncs loses no more than some seconds.
+    let mut file = fs::File::create(a.path("g")).unwrap();
+    file.write_all(b"left open").unwrap();
+    wait_until("the bytes at the other device", || {
+        fs::read(b.path("g")).unwrap() == b"left open"
+    });
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
+use rustix::process::Signal;
 
 use crate::shared_lab::founded;
-use crate::shared_mount::{Mount, can_mount, two_devices};
+use crate::shared_mount_lab::{Mount, can_mount, signal, two_devices};
 use crate::support::{Home, wait_until};
 
 #[test]
@@ -94,22 +95,64 @@ fn bytes_that_were_told_lost_go_beside_what_others_wrote_since() {
     if !can_mount() {
         return;
     }
-    let (mut orderer, ada, ben) = two_devices();
+    let (orderer, ada, ben) = two_devices();
     let a = Mount::of(&ada, &["--deadline", "2s"]);
     fs::write(a.path("f"), "one\n").unwrap();
-    let open = fs::File::options().append(true).open(a.path("f")).unwrap();
-    orderer.kill();
-    (&open).write_all(b"two\n").unwrap();
-    assert!(open.sync_all().is_err());
-    drop(open);
+    let file = fs::File::options().append(true).open(a.path("f")).unwrap();
+    signal(orderer.process(), Signal::STOP);
+    // More than an inode holds, so that it cannot be in the journal either.
+    let two = format!("two {}\n", "x".repeat(1000));
+    (&file).write_all(two.as_bytes()).unwrap();
+    let lost = file.sync_all().unwrap_err();
+    assert_eq!(lost.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    // A new process inherits what is open and closes it, which waits for the mount.
+    drop(file);
     // The server is back, and the other device comes first.
-    orderer.start();
-    wait_until("the bytes in the volume", || {
+    let stopped = a.stopped();
+    signal(orderer.process(), Signal::CONT);
+    fs::write(ben.path("f"), "others\n").unwrap();
+    let put = ben.run(&["put", "f", "notes"]);
+    drop(stopped);
+    put.ends(0);
+    let copy = || {
         let names = ben.run(&["ls", "notes"]).ends(0).out;
-        let f = ben.run(&["cat", "notes", "f"]).ends(0).out;
-        f == "one\ntwo\n" || names.contains("(conflict device")
-    });
-    assert_eq!(a.status()["dirty"]["files"], 0);
+        let name = names.lines().find(|name| name.contains("(conflict device"));
+        name.map(str::to_owned)
+    };
+    wait_until("the conflict copy", || copy().is_some());
+    assert_eq!(ben.run(&["cat", "notes", "f"]).ends(0).out, "others\n");
+    let copied = ben.run(&["cat", "notes", &copy().unwrap()]).ends(0).out;
+    assert_eq!(copied, format!("one\n{two}"));
+    wait_until("nothing dirty", || a.status()["dirty"]["files"] == 0);
+    assert_eq!(fs::read_to_string(a.path("f")).unwrap(), "others\n");
+}
+
+#[test]
+fn each_descriptor_is_told_once_that_bytes_are_lost() {
+    if !can_mount() {
+        return;
+    }
+    let (orderer, ada) = founded(&[]);
+    let a = Mount::of(&ada, &["--deadline", "2s"]);
+    fs::write(a.path("f"), "one\n").unwrap();
+    let append = || fs::File::options().append(true).open(a.path("f")).unwrap();
+    let (first, second) = (append(), append());
+    signal(orderer.process(), Signal::STOP);
+    (&first).write_all(b"two\n").unwrap();
+    (&second).write_all(b"three\n").unwrap();
+    let lost = |file: &fs::File| file.sync_all().unwrap_err().raw_os_error();
+    assert_eq!(lost(&first), Some(Errno::IO.raw_os_error()));
+    signal(orderer.process(), Signal::CONT);
+    // Nobody else wrote: the bytes go where they were to go. No process is begun meanwhile: it would inherit what is open,
+    // and be told.
+    wait_until("the commit", || first.sync_all().is_ok());
+    assert_eq!(lost(&second), Some(Errno::IO.raw_os_error()));
+    first.sync_all().unwrap();
+    second.sync_all().unwrap();
+    assert_eq!(
+        fs::read_to_string(a.path("f")).unwrap(),
+        "one\ntwo\nthree\n"
+    );
 }
 
 #[test]

@@ -117,18 +117,23 @@ impl Core {
                 }
                 why => return Err(why),
             }
-            let (newest, at) = match self.newest(node).await? {
-                Some(newest) => newest,
-                None => return Ok(Ended::Removed),
-            };
-            if sent.as_ref() == Some(&newest.content) {
+            let newest = self.newest(node).await?;
+            if let Some((newest, at)) = &newest
+                && sent.as_ref() == Some(&newest.content)
+            {
                 // The commit whose outcome was unknown.
-                return Ok(Ended::Committed(newest, at));
+                return Ok(Ended::Committed(newest.clone(), *at));
             }
             if is_unknown || node.content.is_late() {
                 self.copy(node, &taken, content).await?;
-                return Ok(Ended::Committed(newest, at));
+                return Ok(match newest {
+                    Some((newest, at)) => Ended::Committed(newest, at),
+                    None => Ended::Removed,
+                });
             }
+            let Some((newest, at)) = newest else {
+                return Ok(Ended::Removed);
+            };
             match node.content.rebase(newest, at).map_err(Failure::Local)? {
                 Some(moved) => taken = moved,
                 None => return Ok(Ended::Removed),

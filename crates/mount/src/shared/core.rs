@@ -24,6 +24,9 @@ use crate::fuse::Error;
 /// How long a call that changes something may take that nobody waits for.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Most threads of which it is remembered that they open again.
+const MAX_STALE: usize = 1 << 12;
+
 /// An open file.
 #[derive(Debug, Clone)]
 pub struct OpenFile {
@@ -41,6 +44,12 @@ pub struct Core {
     pub spools: Spools,
     /// How long a program waits.
     pub deadline: Duration,
+    /// How old names and attributes may be.
+    attr: Duration,
+    /// When the newest question was sent to which the server has given an answer.
+    asked: Mutex<Option<Instant>>,
+    /// Threads whose OPEN was answered by ESTALE, with the count of look-ups then.
+    stale: Mutex<HashMap<u32, u64>>,
     /// Reads content.
     pub contents: Tree,
     /// Who owns all files, as programs see them.
@@ -63,7 +72,7 @@ impl Core {
         root: File,
         device: Device,
         spools: Spools,
-        deadline: Duration,
+        (deadline, attr): (Duration, Duration),
     ) -> Core {
         let owner = (
             rustix::process::getuid().as_raw(),
@@ -76,6 +85,9 @@ impl Core {
             volume,
             spools,
             deadline,
+            attr,
+            asked: Mutex::default(),
+            stale: Mutex::default(),
             owner,
             device,
             runtime: Handle::current(),
@@ -147,10 +159,31 @@ impl Core {
         if self.stopped().is_some() {
             return self.look(call).await;
         }
+        let begin = Instant::now();
         let asked = self.volume.client().call(call.clone(), self.until()).await;
         match asked {
             Err(ClientError::Stopped(_)) if self.stopped().is_some() => self.look(call).await,
-            asked => used(asked?),
+            asked => {
+                let answered = asked?;
+                let mut newest = lock(&self.asked);
+                if newest.is_none_or(|newest| newest < begin) {
+                    *newest = Some(begin);
+                }
+                drop(newest);
+                used(answered)
+            }
+        }
+    }
+
+    /// As [`Core::ask`], or what this device has verified, if that is new enough for names and attributes.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn ask_for_name(&self, call: Call) -> Result<(Answer, u64), Failure> {
+        let is_new = lock(&self.asked).is_some_and(|asked| asked.elapsed() < self.attr);
+        match is_new {
+            true => self.look(call).await,
+            false => self.ask(call).await,
         }
     }
 
@@ -199,6 +232,23 @@ impl Core {
         let created = created.map_err(|_| Error::TimedOut)?;
         let created = created.map_err(|_| Error::Io("a call has panicked".to_owned()))??;
         done(used(created)?)
+    }
+
+    /// A thread is told that what it opens is not what the name leads to any more. The kernel looks the path up and opens
+    /// again: once, so this may be told to a thread only once for each of its calls.
+    pub fn tell_stale(&self, thread: u32) -> Failure {
+        let mut stale = lock(&self.stale);
+        if stale.len() >= MAX_STALE {
+            stale.clear();
+        }
+        stale.insert(thread, self.nodes.lookups());
+        Error::StaleInode.into()
+    }
+
+    /// Whether the thread was told so, and the node was looked up since: then it counts, whatever has happened meanwhile.
+    pub fn was_told_stale(&self, thread: u32, node: &Node) -> bool {
+        let told = lock(&self.stale).remove(&thread);
+        told.is_some_and(|lookups| node.found_at() > lookups)
     }
 
     /// Keeps an open file. Gives its handle.

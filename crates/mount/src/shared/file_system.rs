@@ -170,23 +170,24 @@ impl FileSystem for Shared {
         })
     }
 
-    fn open(&self, _: &Caller, inode: INodeNo, flags: OpenFlags) -> Answer<Opened, Failure> {
+    fn open(&self, by: &Caller, inode: INodeNo, flags: OpenFlags) -> Answer<Opened, Failure> {
+        let thread = by.pid;
         self.later(move |core| async move {
             // No flags: pages that the kernel has may be of an older version.
-            core.open(inode.0, flags.0).await.map(Opened::new)
+            core.open(inode.0, flags.0, thread).await.map(Opened::new)
         })
     }
 
     fn create(
         &self,
-        _: &Caller,
+        by: &Caller,
         new: &NewName<'_>,
         flags: OpenFlags,
     ) -> Answer<(Entry, Opened), Failure> {
         let (parent, name) = (new.parent.0, Bytes::copy_from_slice(new.name));
-        let mode = new.mode;
+        let (mode, thread) = (new.mode, by.pid);
         self.later(move |core| async move {
-            let made = core.create_and_open((parent, &name), mode, flags.0);
+            let made = core.create_and_open((parent, &name), mode, (flags.0, thread));
             let (node, handle) = made.await?;
             Ok((core.entry(&node), Opened::new(handle)))
         })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bulla::edit::From;
 use bytes::Bytes;
-use share::files::{Call, Refused};
+use share::files::{Call, Place, Refused};
 use tokio::time::timeout_at;
 use trust::inode::{Content, FileContent};
 
@@ -17,11 +17,16 @@ use crate::fuse::Error;
 use crate::fuse::request::Data;
 
 impl Core {
-    /// OPEN: shows the newest version. Gives a handle.
+    /// OPEN: shows the newest version of the file that the name leads to. Gives a handle.
     ///
     /// # Errors
-    /// ESTALE if the file has no name any more: the kernel looks the path up again.
-    pub async fn open(self: &Arc<Self>, number: u64, flags: i32) -> Result<u64, Failure> {
+    /// ESTALE if the name, or one above it, leads elsewhere now: the kernel looks the path up again.
+    pub async fn open(
+        self: &Arc<Self>,
+        number: u64,
+        flags: i32,
+        thread: u32,
+    ) -> Result<u64, Failure> {
         let node = self.node(number)?;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         if writes || flags & libc::O_TRUNC != 0 {
@@ -29,15 +34,23 @@ impl Core {
         }
         // What a commit under way makes is newer than what the log says before it.
         self.settled(&node).await?;
-        let place = place_of(node.id());
+        let was_told = self.was_told_stale(thread, &node);
+        let start = self.volume.client().root();
+        let place = match node.path() {
+            Some(path) if !was_told => Place { start, path },
+            _ => place_of(node.id()),
+        };
         let follow = false;
         match self
             .ask(Call::Lookup { place, follow })
             .await
             .and_then(found)
         {
-            Ok((file, at)) => node.content.see(file.inode, at),
-            Err(why) if is_absent(&why) => return Err(Error::StaleInode.into()),
+            Ok((file, at)) if file.id == node.id() => node.content.see(file.inode, at),
+            Ok(_) => return Err(self.tell_stale(thread)),
+            // The look-ups after the first OPEN have found it: a newer state counts for the next call.
+            Err(why) if is_absent(&why) && was_told => {}
+            Err(why) if is_absent(&why) => return Err(self.tell_stale(thread)),
             Err(why) => return Err(why),
         }
         let handle = self.open_file(node.clone());
@@ -58,7 +71,7 @@ impl Core {
         self: &Arc<Self>,
         (parent, name): (u64, &[u8]),
         mode: u32,
-        flags: i32,
+        (flags, thread): (i32, u32),
     ) -> Result<(Arc<Node>, u64), Failure> {
         let content = Content::Regular(FileContent::Empty);
         match self.make(parent, name, (mode, content)).await {
@@ -73,7 +86,7 @@ impl Core {
                     return Err(Error::StaleInode.into());
                 };
                 let number = entry.attributes.ino.0;
-                let handle = self.open(number, flags).await;
+                let handle = self.open(number, flags, thread).await;
                 let handle = handle.inspect_err(|_| self.nodes.forget(number, 1))?;
                 Ok((self.node(number)?, handle))
             }

@@ -17,13 +17,13 @@ use crate::fuse::AddName;
 const DOTS: u64 = 2;
 
 impl Core {
-    /// OPENDIR: the names as they are now.
+    /// OPENDIR: the names.
     ///
     /// # Errors
     /// As the log says.
     pub async fn list(&self, number: u64) -> Result<u64, Failure> {
         let node = self.node(number)?;
-        let (answer, at) = self.ask(listing(node.id(), None)).await?;
+        let (answer, at) = self.ask_for_name(listing(node.id(), None)).await?;
         let Answer::Listed { names, next, .. } = answer else {
             return Err(defect());
         };

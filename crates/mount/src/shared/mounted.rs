@@ -29,6 +29,8 @@ const LOCK: &str = "mount.lock";
 pub struct SharedMountOptions {
     /// How long a program waits for the server.
     pub deadline: Duration,
+    /// How old names, attributes and absences may be that a look-up shows. Opens are never old.
+    pub attr: Duration,
     /// Other users may enter (for users other than root, /etc/fuse.conf must allow it).
     pub allow_other: bool,
     /// Programs cannot be started from the mount.
@@ -70,7 +72,13 @@ pub async fn mount_shared(
     let own = volume.known_members().await?.with_key(&own);
     let own = own.ok_or(bulla::Error::Member(MemberError::NotMember))?;
     let source = format!("bulla#{}", volume.client().volume());
-    let core = Core::new(volume, root, own.device, spools, options.deadline);
+    let core = Core::new(
+        volume,
+        root,
+        own.device,
+        spools,
+        (options.deadline, options.attr),
+    );
     let core = Arc::new(core);
     let session = SessionOptions {
         allow_other: options.allow_other,

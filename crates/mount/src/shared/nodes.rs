@@ -4,6 +4,7 @@
 //! mount. Two live files never share one. A node leaves the table when the kernel has forgotten it and nothing has it open.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use share::files::File;
@@ -21,6 +22,8 @@ pub struct Node {
     id: FileId,
     /// Where it was found last: its directory and its name there.
     place: Mutex<Option<(Arc<Node>, Name)>>,
+    /// The count of look-ups when it was found last.
+    found_at: AtomicU64,
     /// Its inode, and what is changed of it here.
     pub content: Content,
 }
@@ -34,6 +37,11 @@ impl Node {
     /// The file.
     pub fn id(&self) -> FileId {
         self.id
+    }
+
+    /// The count of look-ups when it was found last.
+    pub fn found_at(&self) -> u64 {
+        self.found_at.load(Ordering::Relaxed)
     }
 
     /// Where it was found last. None for the root.
@@ -74,6 +82,7 @@ impl Node {
 #[derive(Debug)]
 pub struct Nodes {
     key: [u8; 32],
+    lookups: AtomicU64,
     table: Mutex<Table>,
 }
 
@@ -97,6 +106,7 @@ impl Nodes {
     pub fn new(key: [u8; 32], root: File) -> Nodes {
         let nodes = Nodes {
             key,
+            lookups: AtomicU64::new(0),
             table: Mutex::default(),
         };
         {
@@ -106,6 +116,7 @@ impl Nodes {
                 number: ROOT,
                 id,
                 place: Mutex::default(),
+                found_at: AtomicU64::new(0),
                 content: Content::new(root.inode, 0),
             });
             table.numbers.insert(id, ROOT);
@@ -134,6 +145,7 @@ impl Nodes {
                 number,
                 id: file.id,
                 place: Mutex::default(),
+                found_at: AtomicU64::new(0),
                 content: Content::new(file.inode.clone(), at),
             }),
             lookups: 0,
@@ -145,7 +157,14 @@ impl Nodes {
         drop(table);
         node.content.see(file.inode, at);
         node.set_place(place.0, place.1);
+        let count = self.lookups.fetch_add(1, Ordering::Relaxed) + 1;
+        node.found_at.store(count, Ordering::Relaxed);
         node
+    }
+
+    /// How many files were found so far.
+    pub fn lookups(&self) -> u64 {
+        self.lookups.load(Ordering::Relaxed)
     }
 
     /// The number that a file has or would get.

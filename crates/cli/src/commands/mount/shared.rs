@@ -1,7 +1,7 @@
 //! `bulla mount` of a shared volume: read and write.
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ::mount::shared::report::Reporter;
 use ::mount::{SharedMountOptions, Signals, mount_shared};
@@ -20,6 +20,8 @@ use crate::session;
 use crate::sharing::recovery;
 use crate::sockets::{self, Door};
 
+/// How old names and attributes may be, by default.
+const ATTR: Duration = Duration::from_secs(1);
 /// What the kernel reads ahead for sequential readers, bytes.
 const READ_AHEAD_BYTES: u32 = 1 << 20;
 
@@ -107,6 +109,7 @@ pub fn in_foreground(
     let signals = runtime.block_on(async { Signals::listen().map_err(cannot_listen) })?;
     let options = SharedMountOptions {
         deadline,
+        attr: args.attr.unwrap_or(ATTR),
         allow_other: args.allow_other,
         no_exec: args.no_exec,
         read_ahead_bytes: READ_AHEAD_BYTES,
