@@ -39,7 +39,6 @@ const IGNORED: &[&str] = &[
     "nousers",
     "owner",
     "relatime",
-    "ro",
     "rw",
     "silent",
     "strictatime",
@@ -62,6 +61,7 @@ const REFUSED: &[(&str, &str)] = &[
 const WITH_VALUE: &[(&str, &str)] = &[
     ("mirror", "--mirror"),
     ("at", "--at"),
+    ("attr", "--attr"),
     ("deadline", "--deadline"),
     ("refresh", "--refresh"),
     ("freshness", "--freshness"),
@@ -137,6 +137,7 @@ fn flag(option: &str) -> Option<Vec<OsString>> {
     match option {
         "allow_other" => return Some(vec!["--allow-other".into()]),
         "noexec" => return Some(vec!["--no-exec".into()]),
+        "ro" => return Some(vec!["--read-only".into()]),
         "tls_unverified" => return Some(vec!["--tls-unverified".into()]),
         _ => {}
     }
@@ -158,7 +159,7 @@ fn refused(option: &str) -> Option<Failure> {
 }
 
 fn unknown(option: &str) -> Failure {
-    let hint = "known options: allow_other, owner=, mirror=, deadline=, refresh=, freshness=, policy=, memory=, cache=, \
+    let hint = "known options: allow_other, ro, attr=, owner=, mirror=, deadline=, refresh=, freshness=, policy=, memory=, cache=, \
                 cache-size=, cache-keep-free=, config=, ca=, profile=, tls_unverified, noexec, x-* and the options of \
                 mount(8) itself";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(
             translate(&words(line)).unwrap(),
             Some(words(
-                "bulla mount vol1x@bulla://h /mnt --allow-other --owner=7:8 --deadline=5s"
+                "bulla mount vol1x@bulla://h /mnt --read-only --allow-other --owner=7:8 --deadline=5s"
             ))
         );
         assert!(!called_by_mount(&words("/usr/bin/bulla mount")));

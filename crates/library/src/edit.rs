@@ -2,7 +2,7 @@
 //!
 //! [`Overlay`] says what changed. [`edited`] cuts the changed stretches into blocks of [`PIECE_BYTES`] at multiples of that
 //! length, widened to whole blocks of the present content, puts them, and replaces them in the array tree
-//! (`trust::array::splice`). Memory is bounded, whatever the lengths. Design: *Share*, Mount, Commit.
+//! (`trust::array::splice`). Memory grows with the number of changed ranges, not with lengths. Design: *Share*, Mount, Commit.
 
 mod overlay;
 

@@ -181,6 +181,11 @@ impl SharedVolume {
         self.is_marked.load(Ordering::Relaxed)
     }
 
+    /// Something was changed by calls of the client itself: closing waits until this device has confirmed it.
+    pub fn has_changed(&self) {
+        self.has_written.store(true, Ordering::Relaxed);
+    }
+
     /// Whether something was changed.
     pub fn has_written(&self) -> bool {
         self.has_written.load(Ordering::Relaxed)

@@ -82,6 +82,9 @@ pub struct Mount {
     /// How old names and attributes of a shared volume may be; what is opened is always the newest [default: 1s]
     #[arg(long, value_name = "D", value_parser = parse_age)]
     pub attr: Option<Duration>,
+    /// Refuse every change of a shared volume; published volumes are read-only anyway
+    #[arg(long, overrides_with = "read_only")]
+    pub read_only: bool,
     /// Owner of the files: `mounter`, `published`, or numbers `UID:GID`
     #[arg(long, value_name = "WHO", default_value = "mounter", value_parser = parse_owner)]
     pub owner: Ownership,

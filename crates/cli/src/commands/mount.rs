@@ -6,7 +6,7 @@ mod shared;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use ::mount::{MountOptions, Signals};
+use ::mount::{MountOptions, Signals, table};
 use ::serve::metrics::Page;
 use serde_json::{Value, json};
 use wire::location::Source;
@@ -202,11 +202,20 @@ fn answer_status(config: &Config, reporter: ::mount::Reporter) -> Option<Door> {
     }
 }
 
-/// Unmounts.
-pub fn umount(args: &Umount, output: &mut Output) -> Outcome<Done> {
+/// Unmounts. Waits until the mount of a shared volume has sent what programs wrote.
+pub fn umount(args: &Umount, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let line = table::named(&args.dir).ok().flatten();
+    let home = line.and_then(|line| shared::home_of(config, &line));
+    let before = home.as_ref().map_or(0, shared::unsent);
     ::mount::unmount(&args.dir)?;
+    let kept = match &home {
+        Some(home) => shared::wait(home, before, config, output)?,
+        None => 0,
+    };
     output.note(&format!("{} is unmounted", args.dir.display()));
-    Ok(Done::ok(fields(
-        json!({"dir": args.dir.display().to_string()}),
-    )))
+    let mut record = fields(json!({"dir": args.dir.display().to_string()}));
+    if home.is_some() {
+        record.insert("kept".to_owned(), kept.into());
+    }
+    Ok(Done::ok(record))
 }

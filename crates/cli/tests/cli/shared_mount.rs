@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::process::Signal;
 
+use crate::shared_lab::founded;
 use crate::shared_mount_lab::{Mount, can_mount, two_devices};
 use crate::support::{Home, wait_until};
 
@@ -194,6 +196,18 @@ fn calls_of_programs_are_those_of_posix() {
     // Owners are not kept, so nobody is told that they are.
     let refused = std::os::unix::fs::chown(a.path("d/timed"), Some(12_345), None).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+    // Copies, by programs that let the kernel copy.
+    fs::write(a.path("d/source"), "x".repeat(100_000)).unwrap();
+    run(&a.path("d"), "cp source copy && cp -a y y2");
+    fs::copy(a.path("d/source"), a.path("d/copy2")).unwrap();
+    for copy in ["d/copy", "d/copy2"] {
+        assert_eq!(fs::read(b.path(copy)).unwrap().len(), 100_000);
+    }
+    // The names of now, after a rewind.
+    run(
+        &a.path("d"),
+        "mkdir many && cd many && touch a b c d && rm -r ../many",
+    );
     // Extended attributes.
     run(
         &a.path("d"),
@@ -305,6 +319,44 @@ fn what_moved_away_is_not_opened_by_its_old_name() {
 }
 
 #[test]
+fn what_is_moved_here_can_be_opened_again_by_its_descriptor() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada) = founded(&[]);
+    let a = Mount::of(&ada, &[]);
+    fs::write(a.path("f"), "content\n").unwrap();
+    let reopen = |line: &str| {
+        let line = format!("exec 3<f; {line}; cat /proc/self/fd/3");
+        assert_eq!(run(&a.path(""), &line), "content\n");
+    };
+    reopen("mv f g");
+    fs::rename(a.path("g"), a.path("f")).unwrap();
+    reopen("mkdir d; mv f d/f");
+    fs::rename(a.path("d/f"), a.path("f")).unwrap();
+    reopen("rm f");
+}
+
+#[test]
+fn what_was_open_at_the_end_of_a_mount_is_there_for_others() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let b = Mount::of(&ben, &[]);
+    for round in 0..3 {
+        let a = Mount::of(&ada, &[]);
+        let text = format!("round {round}\n");
+        let file = fs::File::create(a.path("f")).unwrap();
+        (&file).write_all(text.as_bytes()).unwrap();
+        // Nothing is closed: the end of the mount commits it, and this device speaks for it before it is gone.
+        a.end_by(Signal::TERM);
+        assert_eq!(fs::read_to_string(b.path("f")).unwrap(), text);
+        drop(file);
+    }
+}
+
+#[test]
 fn appends_of_two_devices_are_there_once_each() {
     if !can_mount() {
         return;
@@ -366,8 +418,9 @@ fn bytes_that_are_written_during_a_commit_are_not_lost() {
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
+        // A close commits, and the kernel lets others write meanwhile. (It does not during fsync.)
         while !writer.is_finished() {
-            file.sync_all().unwrap();
+            drop(fs::File::options().write(true).open(a.path("f")).unwrap());
         }
     });
     drop(file);
@@ -461,7 +514,13 @@ fn large_and_sparse_files_come_back() {
     let mut end = [0; 8];
     open.read_exact_at(&mut end, (1 << 40) - 8).unwrap();
     assert_eq!(&end, b"\0\0\0\0\0end");
-    // Memory maps.
+    drop(open);
+    // A mount that only reads.
+    b.end();
+    let b = Mount::of(&ben, &["--read-only"]);
+    let refused = fs::write(b.path("large"), "no").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    // Synchronous writes.
     run(
         &a.path(""),
         "dd if=/dev/zero of=m bs=1000 count=20 status=none && sync m",

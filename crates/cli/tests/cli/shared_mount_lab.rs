@@ -69,8 +69,18 @@ impl Mount<'_> {
     }
 
     /// Unmounts, and waits for its process.
-    pub fn end(mut self) {
+    pub fn end(self) {
         self.home.run(&["umount", "mnt"]).ends(0);
+        self.has_ended();
+    }
+
+    /// Ends its process by a signal.
+    pub fn end_by(self, by: Signal) {
+        signal(self.process.id(), by);
+        self.has_ended();
+    }
+
+    fn has_ended(mut self) {
         let begin = Instant::now();
         while self.process.try_wait().unwrap().is_none() {
             assert!(

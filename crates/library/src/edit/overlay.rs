@@ -13,12 +13,15 @@ pub struct Overlay {
     len: u64,
     /// The base shows through before this offset. Behind it are zeros where nothing is local.
     base_len: u64,
-    /// Local ranges: start and end. They do not touch one another.
-    local: BTreeMap<u64, u64>,
+    local: Ranges,
+    /// Ranges that were made zeros.
+    zeros: Ranges,
     /// All bytes from here on were appended.
     appended: Option<u64>,
-    /// A program has set the length.
-    is_sized: bool,
+    /// The shortest length that a program set, if it was shorter than the content then.
+    cut: Option<u64>,
+    /// The longest length that a program set otherwise.
+    extended: u64,
 }
 
 /// Where the bytes of a stretch come from.
@@ -47,9 +50,11 @@ impl Overlay {
         Overlay {
             len: base_len,
             base_len,
-            local: BTreeMap::new(),
+            local: Ranges::default(),
+            zeros: Ranges::default(),
             appended: None,
-            is_sized: false,
+            cut: None,
+            extended: 0,
         }
     }
 
@@ -58,9 +63,9 @@ impl Overlay {
         self.len
     }
 
-    /// Whether nothing is changed.
+    /// Whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.local.is_empty() && !self.is_sized
+        self.len == 0
     }
 
     /// Up to where the base shows through, bytes.
@@ -68,21 +73,38 @@ impl Overlay {
         self.base_len
     }
 
+    /// The local ranges, ascending.
+    pub fn local(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.local.iter()
+    }
+
     /// Local bytes.
     pub fn local_bytes(&self) -> u64 {
-        self.local.iter().map(|(start, end)| end - start).sum()
+        self.local.iter().map(|range| range.end - range.start).sum()
     }
 
     /// A program wrote this range. What was between the end of the file and its start reads as zeros.
     pub fn write(&mut self, range: Range<u64>) {
+        self.has_place(&range);
+        self.put(range);
+    }
+
+    /// A program made this range zeros, which is no longer than the file.
+    pub fn zero(&mut self, range: Range<u64>) {
+        let range = range.start..range.end.min(self.len);
         if range.is_empty() {
             return;
         }
-        // A write behind the appended bytes, or into them, does not say that it appends. What it changes has a place.
-        if self.appended.is_some_and(|from| range.end > from) {
+        self.has_place(&range);
+        self.local.take(&range);
+        self.zeros.put(range);
+    }
+
+    /// A write behind the appended bytes, or into them, does not say that it appends. What it changes has a place.
+    fn has_place(&mut self, range: &Range<u64>) {
+        if self.appended.is_some_and(|from| range.end > from) && !range.is_empty() {
             self.appended = None;
         }
-        self.put(range);
     }
 
     /// A program appended so many bytes. Gives their offset.
@@ -96,44 +118,26 @@ impl Overlay {
     }
 
     fn put(&mut self, range: Range<u64>) {
-        let (mut start, mut end) = (range.start, range.end);
-        // Ranges that it meets become one with it.
-        while let Some((&from, &to)) = self.local.range(..=end).next_back()
-            && to >= start
-        {
-            self.local.remove(&from);
-            (start, end) = (start.min(from), end.max(to));
+        if range.is_empty() {
+            return;
         }
-        self.local.insert(start, end);
-        self.len = self.len.max(end);
+        self.len = self.len.max(range.end);
+        self.zeros.take(&range);
+        self.local.put(range);
     }
 
     /// A program set the length.
     pub fn truncate(&mut self, len: u64) {
-        self.is_sized = true;
+        match len < self.len {
+            true => self.cut = Some(self.cut.map_or(len, |cut| cut.min(len))),
+            false => self.extended = self.extended.max(len),
+        }
         self.len = len;
         self.base_len = self.base_len.min(len);
-        self.take(len..u64::MAX);
+        self.local.take(&(len..u64::MAX));
+        self.zeros.take(&(len..u64::MAX));
         if self.appended.is_some_and(|from| from >= len) {
             self.appended = None;
-        }
-    }
-
-    /// Takes a range out of the local ones.
-    fn take(&mut self, range: Range<u64>) {
-        let met = self.local.range(..range.end);
-        let met: Vec<(u64, u64)> = met
-            .map(|(from, to)| (*from, *to))
-            .filter(|(_, to)| *to > range.start)
-            .collect();
-        for (from, to) in met {
-            self.local.remove(&from);
-            if from < range.start {
-                self.local.insert(from, range.start);
-            }
-            if to > range.end {
-                self.local.insert(range.end, to);
-            }
         }
     }
 
@@ -144,12 +148,14 @@ impl Overlay {
         if offset >= until {
             return None;
         }
-        let before = self.local.range(..=offset).next_back();
-        if let Some((_, to)) = before.filter(|(_, to)| **to > offset) {
-            return Some((offset..until.min(*to), From::Local));
+        if let Some(end) = self.local.end_at(offset) {
+            return Some((offset..until.min(end), From::Local));
         }
-        let next = self.local.range(offset..).next().map(|(from, _)| *from);
-        let until = until.min(next.unwrap_or(u64::MAX));
+        let until = until.min(self.local.next(offset));
+        if let Some(end) = self.zeros.end_at(offset) {
+            return Some((offset..until.min(end), From::Nowhere));
+        }
+        let until = until.min(self.zeros.next(offset));
         Some(match offset < self.base_len {
             true => (offset..until.min(self.base_len), From::Base),
             false => (offset..until, From::Nowhere),
@@ -160,11 +166,10 @@ impl Overlay {
     /// is empty if only the end of the base is gone.
     pub fn changed(&self, base_len: u64) -> Vec<Range<u64>> {
         let kept = self.base_len.min(base_len);
-        let mut changed: Vec<Range<u64>> = Vec::new();
-        let local = self.local.iter().map(|(from, to)| *from..*to);
-        for range in local.filter(|range| range.start < kept) {
-            changed.push(range);
-        }
+        let mut all = self.local.clone();
+        self.zeros.iter().for_each(|range| all.put(range));
+        let before = all.iter().filter(|range| range.start < kept);
+        let mut changed: Vec<Range<u64>> = before.collect();
         if self.len != kept || base_len != kept {
             match changed.last_mut() {
                 Some(last) if last.end >= kept => last.end = self.len,
@@ -174,35 +179,89 @@ impl Overlay {
         changed
     }
 
-    /// The file has another content of this length meanwhile: the changes move onto it. Gives which local bytes move.
+    /// The file has another content of this length meanwhile: the changes move onto it. Gives which bytes move.
     pub fn rebase(&mut self, base_len: u64) -> Option<Moved> {
-        if self.is_sized {
+        if let Some(cut) = self.cut {
             // The program has said how long the file is.
-            self.base_len = self.base_len.min(base_len);
+            self.base_len = base_len.min(cut).min(self.len);
             return None;
         }
         self.base_len = base_len;
+        let end = |before| {
+            let ends = [&self.local, &self.zeros].map(|ranges| ranges.end_before(before));
+            ends.into_iter().fold(base_len.max(self.extended), u64::max)
+        };
         let Some(from) = self.appended else {
-            self.len = self.end_of_local(u64::MAX).max(base_len);
+            self.len = end(u64::MAX);
             return None;
         };
-        let to = self.end_of_local(from).max(base_len);
+        let to = end(from);
         let moved = Moved {
             from: from..self.len,
             to,
         };
-        self.take(from..u64::MAX);
+        self.local.take(&(from..u64::MAX));
         self.len = to;
         let bytes = moved.from.end - moved.from.start;
         self.put(to..to.saturating_add(bytes));
         self.appended = Some(to);
         (moved.from.start != to).then_some(moved)
     }
+}
 
-    /// The end of the last local range that begins before this offset, and no more than the offset.
-    fn end_of_local(&self, before: u64) -> u64 {
-        let last = self.local.range(..before).next_back();
-        last.map_or(0, |(_, to)| (*to).min(before))
+/// Ranges that do not touch one another: start and end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.0.iter().map(|(start, end)| *start..*end)
+    }
+
+    /// Adds a range. Those that it meets become one with it.
+    fn put(&mut self, range: Range<u64>) {
+        let (mut start, mut end) = (range.start, range.end);
+        while let Some((&from, &to)) = self.0.range(..=end).next_back()
+            && to >= start
+        {
+            self.0.remove(&from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.0.insert(start, end);
+    }
+
+    /// Takes a range out.
+    fn take(&mut self, range: &Range<u64>) {
+        while let Some((&from, &to)) = self.0.range(..range.end).next_back()
+            && to > range.start
+        {
+            self.0.remove(&from);
+            if to > range.end {
+                self.0.insert(range.end, to);
+            }
+            if from < range.start {
+                self.0.insert(from, range.start);
+                return;
+            }
+        }
+    }
+
+    /// The end of the range that has this offset.
+    fn end_at(&self, offset: u64) -> Option<u64> {
+        let before = self.0.range(..=offset).next_back();
+        before.map(|(_, end)| *end).filter(|end| *end > offset)
+    }
+
+    /// Where the next range begins.
+    fn next(&self, offset: u64) -> u64 {
+        let next = self.0.range(offset..).next();
+        next.map_or(u64::MAX, |(from, _)| *from)
+    }
+
+    /// The end of the last range that begins before this offset, and no more than the offset.
+    fn end_before(&self, offset: u64) -> u64 {
+        let last = self.0.range(..offset).next_back();
+        last.map_or(0, |(_, to)| (*to).min(offset))
     }
 }
 
@@ -261,7 +320,15 @@ mod tests {
             for step in 0..12u8 {
                 let start = random.below(90) as usize;
                 let data = vec![step + 2; 1 + random.below(30) as usize];
-                let at = match random.below(4) {
+                let at = match random.below(5) {
+                    4 => {
+                        let end = (start + data.len()).min(model.content.len());
+                        overlay.zero(start as u64..(start + data.len()) as u64);
+                        if start < end {
+                            model.content[start..end].fill(0);
+                        }
+                        continue;
+                    }
                     0 | 1 => {
                         overlay.write(start as u64..(start + data.len()) as u64);
                         start
@@ -322,6 +389,18 @@ mod tests {
         assert_eq!(overlay.rebase(110), None);
         assert_eq!(overlay.len(), 124);
         assert_eq!(overlay.changed(110), [10..20, 95..124]);
+    }
+
+    #[test]
+    fn file_that_was_made_longer_keeps_what_others_appended() {
+        let mut overlay = Overlay::over(100);
+        overlay.truncate(4096);
+        assert_eq!(overlay.rebase(110), None);
+        assert_eq!((overlay.len(), overlay.base_len()), (4096, 110));
+        overlay.write(0..5);
+        assert_eq!(overlay.rebase(9000), None);
+        assert_eq!((overlay.len(), overlay.base_len()), (9000, 9000));
+        assert_eq!(overlay.changed(9000), [0..5]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use store::StoreError;
 use tokio::time::timeout_at;
 use trust::inode::{Content, Inode};
 
-use super::core::{Core, done, found, is_absent, place, place_of};
+use super::core::{Core, found, is_absent, place, place_of};
 use super::failure::Failure;
 use super::local::{Ended, Taken};
 use super::nodes::Node;
@@ -26,6 +26,8 @@ use crate::fuse::Error;
 const AGAIN: Duration = Duration::from_secs(1);
 /// Local changes are committed at last when they are so old.
 pub const DIRTY: Duration = Duration::from_secs(5);
+/// What could not be committed is tried again after this time.
+const RETRY: Duration = Duration::from_secs(30);
 /// Most names that are tried for a conflict copy.
 const MAX_COPIES: u32 = 100;
 
@@ -35,22 +37,23 @@ impl Core {
         let Some(taken) = node.content.take() else {
             return;
         };
-        self.nodes.hold(node.number());
         let (core, node) = (self.clone(), node.clone());
         self.runtime.spawn(async move {
+            // If this panics, the commit fails and the file can be used.
+            let mut ending = Ending(Some((core.clone(), node.clone())));
             let ended = match core.commit(&node, taken).await {
                 Ok(ended) => ended,
                 Err(failure) => {
                     failure.log("commit", || node.shown());
-                    Ended::Failed(failure.to_string())
+                    Ended::Failed(failure.loss())
                 }
             };
-            node.content.end(ended);
-            core.nodes.let_go(node.number());
+            ending.end(ended);
         });
     }
 
-    /// Commits what is local of a file, and waits for it. `handle` is told of bytes that were lost before.
+    /// Commits what was local of a file when this is called, and waits for it. `handle` is told of bytes that were lost
+    /// before.
     ///
     /// # Errors
     /// [`Failure::Lost`], and why there was no commit.
@@ -59,37 +62,34 @@ impl Core {
         node: &Arc<Node>,
         handle: Option<u64>,
     ) -> Result<(), Failure> {
-        let told = |handle: Option<u64>| match handle.and_then(|it| node.content.told(it)) {
-            Some(why) => Err(Failure::Lost(why)),
+        let told = || match handle.and_then(|handle| node.content.told(handle)) {
+            Some(loss) => Err(Failure::Lost(loss)),
             None => Ok(()),
         };
+        let generation = node.content.generation();
         let until = self.until();
-        // What another program wrote during a commit needs one more.
-        while node.content.dirty().is_some() {
+        while !node.content.has_committed(generation) {
             if let Some((why, _)) = self.stopped() {
                 return Err(Failure::Stopped(why));
             }
             self.begin_commit(node);
-            if timeout_at(until.into(), node.content.settled())
-                .await
-                .is_err()
-            {
-                let why = "the server has not answered in time";
-                node.content.give_up(why);
-                told(handle)?;
-                return Err(Error::TimedOut.into());
+            // Also if nobody waits any more: what a program was not told it does not count on.
+            let mut waiting = Waiting(Some(node));
+            let settled = timeout_at(until.into(), node.content.settled()).await;
+            if settled.is_ok() {
+                waiting.0 = None;
             }
-            told(handle)?;
-            if let Some(why) = node.content.failed() {
-                return Err(Failure::Lost(why));
+            drop(waiting);
+            told()?;
+            settled.map_err(|_| Failure::Plain(Error::TimedOut))?;
+            if let Some(loss) = node.content.failed() {
+                return Err(Failure::Lost(loss));
             }
         }
-        told(handle)
+        told()
     }
 
     async fn commit(&self, node: &Arc<Node>, mut taken: Taken) -> Result<Ended, Failure> {
-        let mut is_unknown = false;
-        let mut sent: Option<Content> = None;
         loop {
             let content = self.stored(&taken).await?;
             let set = Call::SetContent {
@@ -110,21 +110,22 @@ impl Core {
             match why {
                 // It has other content, or no name any more.
                 Failure::Refused(Refused::Stale | Refused::NotFound) => {}
-                Failure::Client(ClientError::Deadline { .. } | ClientError::Interrupted) => {
-                    (is_unknown, sent) = (true, Some(content));
-                    tokio::time::sleep(AGAIN).await;
+                why if is_unknown(&why) => {
+                    node.content.sent(content);
+                    self.go_on_later(node).await?;
                     continue;
                 }
                 why => return Err(why),
             }
             let newest = self.newest(node).await?;
+            let sent = node.content.last_sent();
             if let Some((newest, at)) = &newest
                 && sent.as_ref() == Some(&newest.content)
             {
                 // The commit whose outcome was unknown.
                 return Ok(Ended::Committed(newest.clone(), *at));
             }
-            if is_unknown || node.content.is_late() {
+            if sent.is_some() || node.content.is_lost() {
                 self.copy(node, &taken, content).await?;
                 return Ok(match newest {
                     Some((newest, at)) => Ended::Committed(newest, at),
@@ -134,11 +135,21 @@ impl Core {
             let Some((newest, at)) = newest else {
                 return Ok(Ended::Removed);
             };
-            match node.content.rebase(newest, at).map_err(Failure::Local)? {
+            let moved = node.content.rebase(&self.spools, newest, at);
+            match moved.map_err(Failure::Local)? {
                 Some(moved) => taken = moved,
                 None => return Ok(Ended::Removed),
             }
         }
+    }
+
+    /// Waits until something is tried again.
+    async fn go_on_later(&self, node: &Node) -> Result<(), Failure> {
+        tokio::time::sleep(AGAIN).await;
+        if self.is_ending() && !node.content.is_changed() {
+            return Err(Error::Io("the mount has ended".to_owned()).into());
+        }
+        self.may_commit()
     }
 
     /// The file as it is now. None: it has no name any more.
@@ -153,9 +164,7 @@ impl Core {
             {
                 Ok((file, at)) => return Ok(Some((file.inode, at))),
                 Err(why) if is_absent(&why) => return Ok(None),
-                Err(Failure::Client(ClientError::Deadline { .. } | ClientError::Interrupted)) => {
-                    tokio::time::sleep(AGAIN).await;
-                }
+                Err(why) if is_unknown(&why) => self.go_on_later(node).await?,
                 Err(why) => return Err(why),
             }
         }
@@ -164,7 +173,7 @@ impl Core {
     /// Stores the blocks of the new content. While the server is away it is tried again.
     async fn stored(&self, taken: &Taken) -> Result<Content, Failure> {
         loop {
-            self.may_write()?;
+            self.may_commit()?;
             let spool = taken.spool.clone();
             let local = move |offset: u64, into: &mut [u8]| spool.read(offset, into);
             let edit = Edit {
@@ -206,23 +215,64 @@ impl Core {
                 owner: None,
                 replace: Replace::Nothing,
             };
-            let client = self.volume.client();
-            match client.create(copy, self.until()).await {
-                Ok(answered) => match super::core::used(answered).and_then(done) {
-                    Ok(_) => {
-                        tracing::warn!(
-                            file = node.shown(),
-                            copy = trust::text::printable(name.as_bytes()),
-                            "other devices wrote this file meanwhile: what was written here is in a conflict copy"
-                        );
-                        return Ok(());
-                    }
-                    Err(Failure::Refused(Refused::Exists)) => {}
-                    Err(why) => return Err(why),
-                },
-                Err(why) => return Err(why.into()),
+            match self.create_patiently(copy).await {
+                Ok(_) => {
+                    tracing::warn!(
+                        file = node.shown(),
+                        copy = trust::text::printable(name.as_bytes()),
+                        "other devices wrote this file meanwhile: what was written here is in a conflict copy"
+                    );
+                    return Ok(());
+                }
+                Err(Failure::Refused(Refused::Exists)) => {}
+                Err(why) => return Err(why),
             }
         }
         Err(Error::Io("there is no name for a conflict copy".to_owned()).into())
+    }
+}
+
+/// Whether a failure of a call does not say that the call had no effect.
+fn is_unknown(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        Failure::Silent(_)
+            | Failure::Client(ClientError::Deadline { .. } | ClientError::Interrupted)
+    )
+}
+
+/// The end of a commit, also of one that panics.
+struct Ending(Option<(Arc<Core>, Arc<Node>)>);
+
+impl Ending {
+    fn end(&mut self, ended: Ended) {
+        let Some((core, node)) = self.0.take() else {
+            return;
+        };
+        let has_failed = matches!(ended, Ended::Failed(_));
+        if node.content.end(ended) {
+            core.nodes.let_go(node.number());
+        } else if has_failed {
+            core.commit_later(&node, RETRY);
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let failure = Failure::Plain(Error::Io("a commit has panicked".to_owned()));
+        self.end(Ended::Failed(failure.loss()));
+    }
+}
+
+/// Somebody who waits for a commit.
+struct Waiting<'a>(Option<&'a Arc<Node>>);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(node) = self.0 {
+            let failure = Failure::Plain(Error::TimedOut);
+            node.content.give_up(failure.loss());
+        }
     }
 }

@@ -2,7 +2,8 @@
 //! stop waiting, the call goes on (`share` says what became of it, also after a restart).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,7 +12,6 @@ use reader::{Fetch, Tree};
 use share::client::{Answered, ClientError, NewFile, Phase, Stopped};
 use share::files::{Answer, Call, File, Place, Refused};
 use tokio::runtime::Handle;
-use tokio::time::timeout_at;
 use trust::inode::Mtime;
 use trust_shared::principal::{Device, FileId, Name};
 
@@ -32,6 +32,8 @@ const MAX_STALE: usize = 1 << 12;
 pub struct OpenFile {
     /// The file.
     pub node: Arc<Node>,
+    /// It was opened for writing.
+    pub writes: bool,
 }
 
 /// A mounted shared volume: what all requests share.
@@ -48,8 +50,10 @@ pub struct Core {
     attr: Duration,
     /// When the newest question was sent to which the server has given an answer.
     asked: Mutex<Option<Instant>>,
-    /// Threads whose OPEN was answered by ESTALE, with the count of look-ups then.
-    stale: Mutex<HashMap<u32, u64>>,
+    /// Threads whose OPEN was answered by ESTALE, with the count of look-ups then and the number of the file.
+    stale: Mutex<HashMap<u32, (u64, u64)>>,
+    /// The mount is ending: nothing is written any more.
+    is_ending: AtomicBool,
     /// Reads content.
     pub contents: Tree,
     /// Who owns all files, as programs see them.
@@ -88,6 +92,7 @@ impl Core {
             attr,
             asked: Mutex::default(),
             stale: Mutex::default(),
+            is_ending: AtomicBool::new(false),
             owner,
             device,
             runtime: Handle::current(),
@@ -139,11 +144,32 @@ impl Core {
         Some(stopped.clone())
     }
 
-    /// Fails if this device writes no more.
+    /// Fails if programs may change nothing any more.
     ///
     /// # Errors
     /// EROFS.
     pub fn may_write(&self) -> Result<(), Failure> {
+        match self.is_ending() {
+            true => Err(Error::ReadOnly.into()),
+            false => self.may_commit(),
+        }
+    }
+
+    /// Whether the mount is ending.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// From now on programs change nothing any more.
+    pub fn ends(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails if this device writes no more.
+    ///
+    /// # Errors
+    /// EROFS.
+    pub fn may_commit(&self) -> Result<(), Failure> {
         match self.stopped() {
             Some((why, _)) => Err(Failure::Stopped(why)),
             None => Ok(()),
@@ -160,8 +186,8 @@ impl Core {
             return self.look(call).await;
         }
         let begin = Instant::now();
-        let asked = self.volume.client().call(call.clone(), self.until()).await;
-        match asked {
+        let asked = self.volume.client().call(call.clone(), self.until());
+        match self.here(asked).await {
             Err(ClientError::Stopped(_)) if self.stopped().is_some() => self.look(call).await,
             asked => {
                 let answered = asked?;
@@ -192,20 +218,38 @@ impl Core {
     /// # Errors
     /// [`Failure`].
     pub async fn look(&self, call: Call) -> Result<(Answer, u64), Failure> {
-        used(self.volume.client().look(call, self.until()).await?)
+        let looked = self.volume.client().look(call.clone(), self.until());
+        let looked = self.here(looked).await?;
+        // Nobody speaks for what it rests on: the read rule decides.
+        if !looked.marked.entries().is_empty() && self.stopped().is_none() {
+            let asked = self.volume.client().call(call, self.until());
+            return used(self.here(asked).await?);
+        }
+        used(looked)
     }
 
-    /// Makes a call that changes something. It goes on when nobody waits for it any more.
+    /// The result of a call, unless the owners have begun the log again: nobody answers in the old one any more.
+    async fn here<T>(
+        &self,
+        call: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        tokio::select! {
+            biased;
+            called = call => called,
+            () = self.volume.client().offering() => Err(ClientError::GoneOver),
+        }
+    }
+
+    /// Makes a call that changes something. It goes on until its deadline, also if the program is killed. What was sent by
+    /// then may still have effect.
     ///
     /// # Errors
-    /// [`Failure`]: EIO if its outcome is not known at the deadline.
+    /// [`Failure`].
     pub async fn change(&self, call: Call) -> Result<(Answer, u64), Failure> {
         self.may_write()?;
-        let client = self.volume.client().clone();
-        let calling =
-            tokio::spawn(async move { client.call(call, Instant::now() + FOR_EVER).await });
-        let called = timeout_at(self.until().into(), calling).await;
-        let called = called.map_err(|_| Error::TimedOut)?;
+        let (client, until) = (self.volume.client().clone(), self.until());
+        let calling = tokio::spawn(async move { client.call(call, until).await });
+        let called = calling.await;
         used(called.map_err(|_| Error::Io("a call has panicked".to_owned()))??)
     }
 
@@ -214,9 +258,9 @@ impl Core {
     /// # Errors
     /// [`Failure`].
     pub async fn change_patiently(&self, call: Call) -> Result<(Answer, u64), Failure> {
-        self.may_write()?;
+        self.may_commit()?;
         let calling = self.volume.client().call(call, Instant::now() + FOR_EVER);
-        used(calling.await?)
+        used(self.here(calling).await?)
     }
 
     /// Makes a new file. As [`Core::change`].
@@ -225,38 +269,51 @@ impl Core {
     /// [`Failure`].
     pub async fn create(&self, file: NewFile) -> Result<(FileId, u64), Failure> {
         self.may_write()?;
-        let client = self.volume.client().clone();
-        let creating =
-            tokio::spawn(async move { client.create(file, Instant::now() + FOR_EVER).await });
-        let created = timeout_at(self.until().into(), creating).await;
-        let created = created.map_err(|_| Error::TimedOut)?;
+        let (client, until) = (self.volume.client().clone(), self.until());
+        let creating = tokio::spawn(async move { client.create(file, until).await });
+        let created = creating.await;
         let created = created.map_err(|_| Error::Io("a call has panicked".to_owned()))??;
         done(used(created)?)
     }
 
+    /// The same for a conflict copy, which waits as long as it takes.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn create_patiently(&self, file: NewFile) -> Result<(FileId, u64), Failure> {
+        let until = Instant::now() + FOR_EVER;
+        let creating = self.volume.client().create(file, until);
+        done(used(self.here(creating).await?)?)
+    }
+
     /// A thread is told that what it opens is not what the name leads to any more. The kernel looks the path up and opens
     /// again: once, so this may be told to a thread only once for each of its calls.
-    pub fn tell_stale(&self, thread: u32) -> Failure {
+    pub fn tell_stale(&self, thread: u32, number: u64) -> Failure {
         let mut stale = lock(&self.stale);
         if stale.len() >= MAX_STALE {
             stale.clear();
         }
-        stale.insert(thread, self.nodes.lookups());
+        stale.insert(thread, (self.nodes.lookups(), number));
         Error::StaleInode.into()
     }
 
     /// Whether the thread was told so, and the node was looked up since: then it counts, whatever has happened meanwhile.
+    /// Who opens a descriptor of `/proc` again looks nothing up.
     pub fn was_told_stale(&self, thread: u32, node: &Node) -> bool {
         let told = lock(&self.stale).remove(&thread);
-        told.is_some_and(|lookups| node.found_at() > lookups)
+        told.is_some_and(|(lookups, number)| node.found_at() > lookups || node.number() == number)
     }
 
-    /// Keeps an open file. Gives its handle.
-    pub fn open_file(&self, node: Arc<Node>) -> u64 {
+    /// A handle that no file has.
+    pub fn new_handle(&self) -> u64 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Keeps an open file under a new handle.
+    pub fn keep_open(&self, handle: u64, node: Arc<Node>, writes: bool) {
         self.nodes.hold(node.number());
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        lock(&self.files).insert(handle, OpenFile { node });
-        handle
+        node.content.opened();
+        lock(&self.files).insert(handle, OpenFile { node, writes });
     }
 
     /// The open file of a handle.
@@ -275,7 +332,7 @@ impl Core {
 
     /// Keeps an open directory. Gives its handle.
     pub fn open_directory(&self, directory: OpenDirectory) -> u64 {
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let handle = self.new_handle();
         lock(&self.directories).insert(handle, Arc::new(directory));
         handle
     }

@@ -18,14 +18,16 @@ const MAX_PLACES: usize = 4096;
 pub struct OpenDirectory {
     /// The directory.
     pub node: Arc<Node>,
-    /// Size of the prefix of the log at whose end it is listed.
-    pub at: u64,
     pages: Mutex<Pages>,
 }
 
 /// What is known of its pages.
 #[derive(Debug)]
 pub struct Pages {
+    /// Size of the prefix of the log at whose end it is listed.
+    pub at: u64,
+    /// The beginning was read.
+    pub has_begun: bool,
     /// Index of the first name of a page → the name after which it begins.
     places: BTreeMap<u64, Option<Name>>,
     /// The page that was read last: index of its first name, names, and whether more follow after a name.
@@ -42,12 +44,28 @@ impl OpenDirectory {
     ) -> OpenDirectory {
         OpenDirectory {
             node,
-            at,
             pages: Mutex::new(Pages {
+                at,
+                has_begun: false,
                 places: BTreeMap::from([(0, None)]),
                 last: (0, Arc::new(names), next),
             }),
         }
+    }
+
+    /// It is listed anew, at the end of another prefix.
+    pub fn begin_again(&self, at: u64, (names, next): (Vec<Listed>, Option<Name>)) {
+        *self.pages() = Pages {
+            at,
+            has_begun: true,
+            places: BTreeMap::from([(0, None)]),
+            last: (0, Arc::new(names), next),
+        };
+    }
+
+    /// Whether its beginning is read another time: POSIX wants the names of now then.
+    pub fn rewinds(&self) -> bool {
+        std::mem::replace(&mut self.pages().has_begun, true)
     }
 
     /// What is known of its pages.

@@ -7,6 +7,7 @@ use share::client::{ClientError, Stopped};
 use share::files::Refused;
 use store::StoreError;
 
+use super::loss::Loss;
 use crate::fuse::{Error, Refusal};
 
 /// Why a request fails.
@@ -37,8 +38,8 @@ pub enum Failure {
     #[error("what programs wrote cannot be kept on this machine: {0}")]
     Local(std::io::Error),
     /// Bytes that were written earlier could not be committed.
-    #[error("what was written earlier is not in the volume: {0}")]
-    Lost(String),
+    #[error("what was written earlier is not in the volume: {}", .0.why)]
+    Lost(Loss),
 }
 
 impl From<Error> for Failure {
@@ -90,11 +91,10 @@ impl Refusal for Failure {
                 Some(libc::ENOSPC | libc::EDQUOT) => Errno::ENOSPC,
                 _ => Errno::EIO,
             },
-            Failure::Client(_)
-            | Failure::Silent(_)
-            | Failure::Read(_)
-            | Failure::Store(_)
-            | Failure::Lost(_) => Errno::EIO,
+            Failure::Client(_) | Failure::Silent(_) | Failure::Read(_) | Failure::Store(_) => {
+                Errno::EIO
+            }
+            Failure::Lost(loss) => loss.errno,
         }
     }
 }
@@ -125,6 +125,14 @@ fn of_refused(why: &Refused) -> Errno {
 }
 
 impl Failure {
+    /// What programs are told of bytes that are lost for this reason.
+    pub fn loss(&self) -> Loss {
+        Loss {
+            why: self.to_string(),
+            errno: self.errno(),
+        }
+    }
+
     /// Writes a line into the log, if an operator should know.
     pub fn log(&self, operation: &str, path: impl FnOnce() -> String) {
         match self {

@@ -14,8 +14,8 @@ use super::listing::Entries;
 use super::names::content_of;
 use crate::attributes;
 use crate::fuse::request::{
-    Allocation, Attributes, Caller, Changes, Data, Entry, Features, Lookup, NewName, Opened, Read,
-    Release, Rename, SetXattr, Statistics, Write,
+    Allocation, Attributes, Caller, Changes, CopyRange, Data, Entry, Features, Lookup, NewName,
+    Opened, Read, Release, Rename, SetXattr, Statistics, Write,
 };
 use crate::fuse::{AddEntry, AddName, Answer, Error, FileSystem, Listing};
 
@@ -217,11 +217,11 @@ impl FileSystem for Shared {
         handle: FileHandle,
         _: LockOwner,
     ) -> Answer<(), Failure> {
-        self.later(move |core| async move { core.commit_handle(handle.0).await })
+        self.later(move |core| async move { core.flush(handle.0).await })
     }
 
     fn fsync(&self, _: &Caller, _: INodeNo, handle: FileHandle, _: bool) -> Answer<(), Failure> {
-        self.later(move |core| async move { core.commit_handle(handle.0).await })
+        self.later(move |core| async move { core.sync(handle.0).await })
     }
 
     fn release(&self, _: &Caller, release: &Release) -> Answer<(), Failure> {
@@ -290,6 +290,11 @@ impl FileSystem for Shared {
             core.set_xattr(inode.0, &name, None, SetXattr::Replace)
                 .await
         })
+    }
+
+    /// The kernel copies by reading and writing.
+    fn copy_file_range(&self, _: &Caller, _: &CopyRange) -> Answer<u32, Failure> {
+        Error::NotImplemented.into()
     }
 
     fn fallocate(

@@ -1,9 +1,11 @@
 //! What requests about open files mean.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bulla::edit::From;
 use bytes::Bytes;
+use fuser::FileType;
 use share::files::{Call, Place, Refused};
 use tokio::time::timeout_at;
 use trust::inode::{Content, FileContent};
@@ -46,20 +48,21 @@ impl Core {
             .await
             .and_then(found)
         {
-            Ok((file, at)) if file.id == node.id() => node.content.see(file.inode, at),
-            Ok(_) => return Err(self.tell_stale(thread)),
+            Ok((file, at)) if file.id == node.id() => {
+                let moved = node.content.move_base(&self.spools, file.inode, at);
+                moved.map_err(Failure::Local)?;
+            }
+            Ok(_) => return Err(self.tell_stale(thread, number)),
             // The look-ups after the first OPEN have found it: a newer state counts for the next call.
             Err(why) if is_absent(&why) && was_told => {}
-            Err(why) if is_absent(&why) => return Err(self.tell_stale(thread)),
+            Err(why) if is_absent(&why) => return Err(self.tell_stale(thread, number)),
             Err(why) => return Err(why),
         }
-        let handle = self.open_file(node.clone());
-        if flags & libc::O_TRUNC != 0
-            && let Err(why) = self.truncate_here(&node, 0, Some(handle)).await
-        {
-            self.close(handle);
-            return Err(why);
+        let handle = self.new_handle();
+        if flags & libc::O_TRUNC != 0 {
+            self.truncate_here(&node, 0, Some(handle)).await?;
         }
+        self.keep_open(handle, node, writes);
         Ok(handle)
     }
 
@@ -76,7 +79,8 @@ impl Core {
         let content = Content::Regular(FileContent::Empty);
         match self.make(parent, name, (mode, content)).await {
             Ok(node) => {
-                let handle = self.open_file(node.clone());
+                let handle = self.new_handle();
+                self.keep_open(handle, node.clone(), true);
                 Ok((node, handle))
             }
             // Somebody has made it since the kernel looked.
@@ -86,6 +90,10 @@ impl Core {
                     return Err(Error::StaleInode.into());
                 };
                 let number = entry.attributes.ino.0;
+                if entry.attributes.kind != FileType::RegularFile {
+                    self.nodes.forget(number, 1);
+                    return Err(Error::StaleInode.into());
+                }
                 let handle = self.open(number, flags, thread).await;
                 let handle = handle.inspect_err(|_| self.nodes.forget(number, 1))?;
                 Ok((self.node(number)?, handle))
@@ -153,19 +161,19 @@ impl Core {
             return Ok(None);
         };
         if is_first {
-            self.commit_later(node);
+            // The node stays as long as something is local.
+            self.nodes.hold(node.number());
+            self.commit_later(node, DIRTY);
         }
         Ok(Some(changed))
     }
 
-    /// Commits what is local of a file after some seconds, and as long as something is.
-    fn commit_later(self: &Arc<Self>, node: &Arc<Node>) {
-        self.nodes.hold(node.number());
+    /// Commits what is local of a file after a time.
+    pub fn commit_later(self: &Arc<Self>, node: &Arc<Node>, after: Duration) {
         let (core, node) = (self.clone(), node.clone());
         self.runtime.spawn(async move {
-            tokio::time::sleep(DIRTY).await;
+            tokio::time::sleep(after).await;
             core.begin_commit(&node);
-            core.nodes.let_go(node.number());
         });
     }
 
@@ -237,8 +245,11 @@ impl Core {
         keep: bool,
     ) -> Result<(), Failure> {
         let node = self.opened(handle)?.node;
-        self.change_here(&node, Some(handle), |local| local.zero(range.clone(), keep))
-            .await
+        self.change_here(&node, Some(handle), |local| {
+            local.zero(range.clone(), keep);
+            Ok(())
+        })
+        .await
     }
 
     /// Reserves space, which nobody guarantees: the file only becomes as long.
@@ -256,8 +267,17 @@ impl Core {
         .await
     }
 
-    /// FLUSH and FSYNC: what is local of the file is in the log then.
-    pub async fn commit_handle(self: &Arc<Self>, handle: u64) -> Result<(), Failure> {
+    /// FLUSH: what was written through the handle is in the log then. Who only reads does not wait for others' bytes.
+    pub async fn flush(self: &Arc<Self>, handle: u64) -> Result<(), Failure> {
+        let file = self.opened(handle)?;
+        match file.writes {
+            true => self.committed(&file.node, Some(handle)).await,
+            false => Ok(()),
+        }
+    }
+
+    /// FSYNC: what is local of the file is in the log then.
+    pub async fn sync(self: &Arc<Self>, handle: u64) -> Result<(), Failure> {
         let node = self.opened(handle)?.node;
         self.committed(&node, Some(handle)).await
     }
@@ -267,7 +287,11 @@ impl Core {
         let Some(file) = self.close_file(handle) else {
             return;
         };
-        self.begin_commit(&file.node);
-        self.nodes.let_go(file.node.number());
+        let (node, number) = (&file.node, file.node.number());
+        self.begin_commit(node);
+        if node.content.closed(handle) {
+            self.nodes.let_go(number);
+        }
+        self.nodes.let_go(number);
     }
 }

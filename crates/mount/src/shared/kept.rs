@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use bulla::edit::Edit;
 
 use super::core::Core;
+use super::local::Taken;
 use super::nodes::Node;
 
 /// The directory in the home.
@@ -40,19 +41,33 @@ impl Core {
         std::fs::create_dir_all(&directory)?;
         let path = node.shown();
         let (file, at) = free(&directory, &path)?;
+        match self.write_whole(&taken, &file, &path).await {
+            Ok(lacks) => Ok(Some(Kept { path, at, lacks })),
+            // There is no room for a copy: the local bytes alone, at their offsets.
+            Err(error) => {
+                tracing::warn!(path, %error, "only what was written is kept, not the whole content");
+                taken.spool.keep_as(&at)?;
+                let lacks = true;
+                Ok(Some(Kept { path, at, lacks }))
+            }
+        }
+    }
+
+    /// Writes the whole content of a file. Gives whether something of it could not be read.
+    async fn write_whole(&self, taken: &Taken, file: &File, path: &str) -> io::Result<bool> {
         let local = |offset: u64, into: &mut [u8]| taken.spool.read(offset, into);
-        let edit = Edit {
-            tree: &self.contents,
-            base: &taken.base,
-            overlay: &taken.overlay,
-            local: &local,
-            how: self.how(),
-        };
         let mut lacks = false;
         let mut offset = 0;
         while let Some((range, from)) = taken.overlay.stretch(offset, u64::MAX) {
             let end = range.end.min(range.start.saturating_add(COPY_BYTES as u64));
             if from != bulla::edit::From::Nowhere {
+                let edit = Edit {
+                    tree: &self.contents,
+                    base: &taken.base,
+                    overlay: &taken.overlay,
+                    local: &local,
+                    how: self.how(),
+                };
                 match edit.read(range.start, (end - range.start) as usize).await {
                     Ok(bytes) => file.write_all_at(&bytes, range.start)?,
                     Err(error) => {
@@ -67,7 +82,7 @@ impl Core {
         }
         file.set_len(taken.overlay.len())?;
         file.sync_all()?;
-        Ok(Some(Kept { path, at, lacks }))
+        Ok(lacks)
     }
 }
 

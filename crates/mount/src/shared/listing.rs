@@ -13,6 +13,9 @@ use super::nodes::Nodes;
 use crate::attributes;
 use crate::fuse::AddName;
 
+/// Names, and the one after which more follow.
+type Page = (Vec<Listed>, Option<Name>);
+
 /// Positions of `.` and `..`, before the first entry.
 const DOTS: u64 = 2;
 
@@ -23,12 +26,15 @@ impl Core {
     /// As the log says.
     pub async fn list(&self, number: u64) -> Result<u64, Failure> {
         let node = self.node(number)?;
-        let (answer, at) = self.ask_for_name(listing(node.id(), None)).await?;
-        let Answer::Listed { names, next, .. } = answer else {
-            return Err(defect());
-        };
-        let directory = OpenDirectory::new(node, at, (names, next));
-        Ok(self.open_directory(directory))
+        let (at, page) = self.first_page(node.id()).await?;
+        Ok(self.open_directory(OpenDirectory::new(node, at, page)))
+    }
+
+    async fn first_page(&self, id: FileId) -> Result<(u64, Page), Failure> {
+        match self.ask_for_name(listing(id, None)).await? {
+            (Answer::Listed { names, next, .. }, at) => Ok((at, (names, next))),
+            _ => Err(defect()),
+        }
     }
 
     /// READDIR: entries from a position on.
@@ -38,6 +44,10 @@ impl Core {
     pub async fn names_from(&self, handle: u64, offset: u64) -> Result<Entries, Failure> {
         let directory = self.opened_directory(handle)?;
         let index = offset.saturating_sub(DOTS);
+        if offset == 0 && directory.rewinds() {
+            let (at, page) = self.first_page(directory.node.id()).await?;
+            directory.begin_again(at, page);
+        }
         loop {
             let (first, page, next) = directory.pages().last.clone();
             let end = first + page.len() as u64;
@@ -55,7 +65,7 @@ impl Core {
                 false => directory.pages().nearest(index),
             };
             let list = Call::At {
-                size: directory.at,
+                size: directory.pages().at,
                 call: Box::new(listing(directory.node.id(), after.clone())),
             };
             let (answer, _) = self.look(list).await?;

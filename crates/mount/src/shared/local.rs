@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -19,10 +19,11 @@ use tokio::sync::watch;
 use trust::inode::{Content as InodeContent, Inode, Mtime};
 
 use super::failure::Failure;
+use super::loss::Loss;
 use crate::fuse::Error;
 
-/// Bytes that are moved at a time inside of a spool.
-const MOVE_BYTES: u64 = 1 << 20;
+/// Bytes that are copied at a time.
+const COPY_BYTES: u64 = 1 << 20;
 
 /// Where local bytes lie.
 #[derive(Debug)]
@@ -78,30 +79,37 @@ impl Spool {
         self.file.write_all_at(data, offset)
     }
 
-    /// Moves bytes to another offset. The two places may overlap.
-    fn move_bytes(&self, moved: &Moved) -> io::Result<()> {
-        let Range { start, end } = moved.from;
-        let mut buffer = vec![0; MOVE_BYTES.min(end - start) as usize];
-        let mut done = 0;
-        let all = end - start;
-        while done < all {
-            let bytes = MOVE_BYTES.min(all - done);
-            let at = match moved.to > start {
-                true => all - done - bytes,
-                false => done,
-            };
-            let buffer = &mut buffer[..bytes as usize];
-            self.read(start + at, buffer)?;
-            self.write(moved.to + at, buffer)?;
-            done += bytes;
+    /// Copies local bytes of another spool to the offsets at which they are after a rebase.
+    fn copy(&self, from: &Spool, overlay: &Overlay, moved: &Moved) -> io::Result<()> {
+        let mut buffer = vec![0; COPY_BYTES as usize];
+        for range in overlay.local() {
+            // A range may meet the appended bytes, which move.
+            let stays = range.start..range.end.min(moved.from.start);
+            let moves = range.start.max(moved.from.start)..range.end;
+            let to = |at: u64| moved.to.saturating_add(at.saturating_sub(moved.from.start));
+            for (range, is_moved) in [(stays, false), (moves, true)] {
+                let mut at = range.start;
+                while at < range.end {
+                    let bytes = COPY_BYTES.min(range.end - at);
+                    let buffer = &mut buffer[..bytes as usize];
+                    from.read(at, buffer)?;
+                    self.write(if is_moved { to(at) } else { at }, buffer)?;
+                    at += bytes;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Gives the file another name, under which it stays.
+    pub fn keep_as(&self, path: &Path) -> io::Result<()> {
+        std::fs::rename(&self.path, path)
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        // It is removed at the next start then.
+        // It is gone if it was kept. If it cannot be removed, the next start does it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -121,6 +129,10 @@ pub struct Local {
     pub since: Instant,
     /// Handles that wrote.
     writers: HashSet<u64>,
+    /// Somebody has been told that these changes are lost.
+    is_lost: bool,
+    /// The content of a commit whose outcome is not known.
+    sent: Option<InodeContent>,
 }
 
 /// Local changes as a commit takes them.
@@ -152,8 +164,8 @@ pub enum Ended {
     Committed(Arc<Inode>, u64),
     /// The file has no name any more. What is local stays until nothing has the file open.
     Removed,
-    /// It is not in the log, and will not be. What is local stays.
-    Failed(String),
+    /// It has no effect. What is local stays.
+    Failed(Loss),
 }
 
 /// The newest inode of a file, and its local changes.
@@ -171,14 +183,17 @@ struct State {
     at: u64,
     local: Option<Local>,
     is_committing: bool,
-    /// Somebody has been told that the commit under way fails.
-    is_late: bool,
+    /// Counts the changes; up to which of them is committed, or of no use any more.
+    generation: u64,
+    committed: u64,
     is_removed: bool,
+    /// Open handles.
+    opens: usize,
     /// Handles that must be told that bytes are lost, and why.
     owed: HashSet<u64>,
-    why: String,
+    loss: Option<Loss>,
     /// Why the last commit failed.
-    failed: Option<String>,
+    failed: Option<Loss>,
 }
 
 impl Content {
@@ -190,10 +205,12 @@ impl Content {
                 at,
                 local: None,
                 is_committing: false,
-                is_late: false,
+                generation: 0,
+                committed: 0,
                 is_removed: false,
+                opens: 0,
                 owed: HashSet::new(),
-                why: String::new(),
+                loss: None,
                 failed: None,
             }),
             ended: watch::channel(0).0,
@@ -202,10 +219,7 @@ impl Content {
 
     /// The file has this inode at the end of a prefix of the log. An older one is left alone.
     pub fn see(&self, inode: Arc<Inode>, at: u64) {
-        let mut state = lock(&self.state);
-        if at >= state.at {
-            (state.inode, state.at) = (inode, at);
-        }
+        lock(&self.state).see(&inode, at);
     }
 
     /// The newest inode, without local changes.
@@ -230,6 +244,20 @@ impl Content {
     /// The last name is gone.
     pub fn removed(&self) {
         lock(&self.state).is_removed = true;
+    }
+
+    /// One more handle is open.
+    pub fn opened(&self) {
+        lock(&self.state).opens += 1;
+    }
+
+    /// A handle is closed. Gives whether local changes went with it: the file has no name, and nobody has it open.
+    pub fn closed(&self, handle: u64) -> bool {
+        let mut state = lock(&self.state);
+        state.opens = state.opens.saturating_sub(1);
+        state.owed.remove(&handle);
+        let is_over = state.opens == 0 && state.is_removed && !state.is_committing;
+        is_over && state.local.take().is_some()
     }
 
     /// Whether something is local.
@@ -271,6 +299,8 @@ impl Content {
                 mtime: now,
                 since: Instant::now(),
                 writers: HashSet::new(),
+                is_lost: false,
+                sent: None,
             });
         }
         let Some(local) = &mut state.local else {
@@ -282,6 +312,7 @@ impl Content {
         } else if changed.is_ok() {
             local.mtime = now;
             local.writers.extend(handle);
+            state.generation += 1;
         }
         Ok(Some((changed?, is_first)))
     }
@@ -289,24 +320,24 @@ impl Content {
     /// Where the bytes of a read are.
     pub fn plan(&self, offset: u64, until: u64) -> Plan {
         let state = lock(&self.state);
-        let (base, spool, overlay) = match &state.local {
-            Some(local) => {
-                let spool = Some(local.spool.clone());
-                (local.base.clone(), spool, local.overlay.clone())
-            }
-            None => {
-                let base = state.inode.clone();
-                let overlay = Overlay::over(base.size);
-                (base, None, overlay)
-            }
-        };
-        drop(state);
         let mut stretches = Vec::new();
         let mut at = offset;
-        while let Some((range, from)) = overlay.stretch(at, until) {
-            at = range.end;
-            stretches.push((range, from));
-        }
+        let mut list = |overlay: &Overlay| {
+            while let Some((range, from)) = overlay.stretch(at, until) {
+                at = range.end;
+                stretches.push((range, from));
+            }
+        };
+        let (base, spool) = match &state.local {
+            Some(local) => {
+                list(&local.overlay);
+                (local.base.clone(), Some(local.spool.clone()))
+            }
+            None => {
+                list(&Overlay::over(state.inode.size));
+                (state.inode.clone(), None)
+            }
+        };
         Plan {
             base,
             spool,
@@ -321,9 +352,8 @@ impl Content {
         if state.is_committing || state.is_removed {
             return None;
         }
-        let taken = state.local.as_ref().map(Local::taken)?;
+        let taken = state.taken()?;
         state.is_committing = true;
-        state.is_late = false;
         state.failed = None;
         Some(taken)
     }
@@ -331,74 +361,116 @@ impl Content {
     /// The local changes, also those that a commit under way has taken.
     pub fn last(&self) -> Option<Taken> {
         let state = lock(&self.state);
-        let local = state.local.as_ref().filter(|_| !state.is_removed);
-        local.map(Local::taken)
+        state.taken().filter(|_| !state.is_removed)
     }
 
     /// During a commit: the file has other content meanwhile, and the local changes move onto it.
     ///
     /// # Errors
-    /// The local file's.
-    pub fn rebase(&self, inode: Arc<Inode>, at: u64) -> io::Result<Option<Taken>> {
+    /// The local file's. Nothing has moved then.
+    pub fn rebase(&self, spools: &Spools, inode: Arc<Inode>, at: u64) -> io::Result<Option<Taken>> {
         let mut state = lock(&self.state);
-        if at >= state.at {
-            (state.inode, state.at) = (inode.clone(), at);
-        }
-        let Some(local) = &mut state.local else {
-            return Ok(None);
-        };
-        if let Some(moved) = local.overlay.rebase(inode.size) {
-            local.spool.move_bytes(&moved)?;
-        }
-        local.base = inode;
-        Ok(Some(local.taken()))
+        state.see(&inode, at);
+        state.move_base(spools, inode)?;
+        Ok(state.taken())
     }
 
-    /// Whether somebody has been told that the commit under way fails.
-    pub fn is_late(&self) -> bool {
-        lock(&self.state).is_late
+    /// A program opens the file, which has this inode: what is local moves onto it, so that the program sees both. Not what
+    /// somebody was told is lost.
+    ///
+    /// # Errors
+    /// The local file's. Nothing has moved then.
+    pub fn move_base(&self, spools: &Spools, inode: Arc<Inode>, at: u64) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        let is_newest = at >= state.at;
+        state.see(&inode, at);
+        let may_move = |local: &Local| !local.is_lost && local.sent.is_none();
+        match state.local.as_ref().is_some_and(may_move) && is_newest && !state.is_committing {
+            true => state.move_base(spools, inode),
+            false => Ok(()),
+        }
     }
 
-    /// Ends a commit.
-    pub fn end(&self, ended: Ended) {
+    /// Whether what is local may only go onto the content that it was made of: somebody was told that it is lost.
+    pub fn is_lost(&self) -> bool {
+        lock(&self.state)
+            .local
+            .as_ref()
+            .is_some_and(|local| local.is_lost)
+    }
+
+    /// Remembers the content of a commit whose outcome is not known.
+    pub fn sent(&self, content: InodeContent) {
+        if let Some(local) = &mut lock(&self.state).local {
+            local.sent = Some(content);
+        }
+    }
+
+    /// The content of the last commit whose outcome is not known.
+    pub fn last_sent(&self) -> Option<InodeContent> {
+        let state = lock(&self.state);
+        state.local.as_ref()?.sent.clone()
+    }
+
+    /// Counts the changes so far.
+    pub fn generation(&self) -> u64 {
+        lock(&self.state).generation
+    }
+
+    /// Whether all changes up to this count are committed, or of no use any more.
+    pub fn has_committed(&self, generation: u64) -> bool {
+        let state = lock(&self.state);
+        state.committed >= generation || state.local.is_none() || state.is_removed
+    }
+
+    /// Ends a commit. Gives whether nothing is local any more.
+    pub fn end(&self, ended: Ended) -> bool {
         let mut state = lock(&self.state);
         state.is_committing = false;
         match ended {
             Ended::Committed(inode, at) => {
                 state.local = None;
-                if at >= state.at {
-                    (state.inode, state.at) = (inode, at);
+                state.committed = state.generation;
+                state.see(&inode, at);
+            }
+            Ended::Removed => {
+                state.is_removed = true;
+                if state.opens == 0 {
+                    state.local = None;
                 }
             }
-            Ended::Removed => state.is_removed = true,
-            Ended::Failed(why) => {
-                state.failed = Some(why.clone());
-                state.owe(why);
+            Ended::Failed(loss) => {
+                state.failed = Some(loss.clone());
+                state.owe(loss);
             }
         }
+        let is_clean = state.local.is_none();
         drop(state);
         self.ended.send_modify(|count| *count += 1);
+        is_clean
     }
 
     /// Who waited for the commit under way waits no more: all that is local counts as lost, and each handle that wrote some
     /// of it is told once.
-    pub fn give_up(&self, why: &str) {
+    pub fn give_up(&self, loss: Loss) {
         let mut state = lock(&self.state);
-        if state.is_committing && !state.is_late {
-            state.is_late = true;
-            state.owe(why.to_owned());
+        if state.is_committing {
+            state.owe(loss);
         }
     }
 
     /// Why the last commit failed, if it did and none has begun since.
-    pub fn failed(&self) -> Option<String> {
+    pub fn failed(&self) -> Option<Loss> {
         lock(&self.state).failed.clone()
     }
 
     /// Why bytes of a handle are lost. It is told once.
-    pub fn told(&self, handle: u64) -> Option<String> {
+    pub fn told(&self, handle: u64) -> Option<Loss> {
         let mut state = lock(&self.state);
-        state.owed.remove(&handle).then(|| state.why.clone())
+        match state.owed.remove(&handle) {
+            true => state.loss.clone(),
+            false => None,
+        }
     }
 
     /// Waits until no commit is under way.
@@ -413,11 +485,47 @@ impl Content {
 }
 
 impl State {
-    fn owe(&mut self, why: String) {
+    fn owe(&mut self, loss: Loss) {
         if let Some(local) = &mut self.local {
+            local.is_lost = true;
             self.owed.extend(local.writers.drain());
         }
-        self.why = why;
+        self.loss = Some(loss);
+    }
+
+    fn see(&mut self, inode: &Arc<Inode>, at: u64) {
+        if at >= self.at {
+            (self.inode, self.at) = (inode.clone(), at);
+        }
+    }
+
+    fn taken(&self) -> Option<Taken> {
+        let local = self.local.as_ref()?;
+        Some(Taken {
+            base: local.base.clone(),
+            overlay: local.overlay.clone(),
+            spool: local.spool.clone(),
+            mtime: local.mtime,
+        })
+    }
+
+    /// Moves the local changes onto another version. Readers keep the bytes as they were.
+    fn move_base(&mut self, spools: &Spools, inode: Arc<Inode>) -> io::Result<()> {
+        let Some(local) = &mut self.local else {
+            return Ok(());
+        };
+        if local.base.content == inode.content {
+            local.base = inode;
+            return Ok(());
+        }
+        let mut overlay = local.overlay.clone();
+        if let Some(moved) = overlay.rebase(inode.size) {
+            let spool = spools.make()?;
+            spool.copy(&local.spool, &local.overlay, &moved)?;
+            local.spool = Arc::new(spool);
+        }
+        (local.overlay, local.base) = (overlay, inode);
+        Ok(())
     }
 }
 
@@ -439,27 +547,11 @@ impl Local {
     }
 
     /// Makes a stretch zeros. With `keep` the file does not become longer.
-    pub fn zero(&mut self, range: Range<u64>, keep: bool) -> Result<(), Failure> {
-        let end = match keep {
-            true => range.end.min(self.overlay.len()),
-            false => range.end,
-        };
-        let mut at = range.start;
-        while at < end {
-            let bytes = MOVE_BYTES.min(end - at) as usize;
-            self.write(Some(at), &vec![0; bytes])?;
-            at += bytes as u64;
+    pub fn zero(&mut self, range: Range<u64>, keep: bool) {
+        if !keep && range.end > self.overlay.len() {
+            self.overlay.truncate(range.end);
         }
-        Ok(())
-    }
-
-    fn taken(&self) -> Taken {
-        Taken {
-            base: self.base.clone(),
-            overlay: self.overlay.clone(),
-            spool: self.spool.clone(),
-            mtime: self.mtime,
-        }
+        self.overlay.zero(range);
     }
 }
 

@@ -18,7 +18,7 @@
 //! | `nodes` | numbers of files |
 //! | `listing`, `directory` | open directories |
 //! | `report` | what the mount says about itself |
-//! | `failure` | errors, as programs see them |
+//! | `failure`, `loss` | errors, as programs see them |
 
 mod commit;
 mod core;
@@ -29,6 +29,7 @@ mod files;
 mod kept;
 mod listing;
 mod local;
+mod loss;
 pub mod mounted;
 mod names;
 mod nodes;

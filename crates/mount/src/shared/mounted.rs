@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bulla::members::MemberError;
 use bulla::shared::SharedVolume;
 use rustix::fs::FlockOperation;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trust::device::DeviceKey;
 
 use super::core::{Core, place_of};
@@ -23,6 +24,8 @@ use crate::fuse::{Session, SessionOptions, Signals};
 const DIRTY: &str = "dirty";
 /// The file in the home that a mount locks.
 const LOCK: &str = "mount.lock";
+/// How often who waits for the end of a mount looks.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How a shared volume is mounted.
 #[derive(Debug, Clone)]
@@ -31,6 +34,8 @@ pub struct SharedMountOptions {
     pub deadline: Duration,
     /// How old names, attributes and absences may be that a look-up shows. Opens are never old.
     pub attr: Duration,
+    /// The kernel itself refuses changes.
+    pub read_only: bool,
     /// Other users may enter (for users other than root, /etc/fuse.conf must allow it).
     pub allow_other: bool,
     /// Programs cannot be started from the mount.
@@ -58,6 +63,7 @@ pub async fn mount_shared(
     directory: &Path,
     options: SharedMountOptions,
 ) -> Result<SharedMounted, MountError> {
+    raise_limit();
     let home = volume.home().directory().to_owned();
     let lock = lock(&home, volume.home().name())?;
     refuse_below(&home, directory)?;
@@ -81,6 +87,7 @@ pub async fn mount_shared(
     );
     let core = Arc::new(core);
     let session = SessionOptions {
+        read_only: options.read_only,
         allow_other: options.allow_other,
         no_exec: options.no_exec,
         read_ahead_bytes: options.read_ahead_bytes,
@@ -96,6 +103,41 @@ pub async fn mount_shared(
         cleared_dead,
         _lock: lock,
     })
+}
+
+/// Waits until the mount of a home has ended its work, at most so long. Gives whether it has.
+///
+/// # Errors
+/// The system's.
+pub fn wait_for_end(home: &Path, patience: Duration) -> std::io::Result<bool> {
+    let file = match File::open(home.join(LOCK)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) if begin.elapsed() < patience => {
+                std::thread::sleep(LOOK);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Each file with local changes takes a descriptor.
+fn raise_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// One mount of a volume for each device.
@@ -119,10 +161,11 @@ fn lock(home: &Path, name: &str) -> Result<File, MountError> {
 /// The mount would need itself to answer.
 fn refuse_below(home: &Path, directory: &Path) -> Result<(), MountError> {
     let there = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if there(home).starts_with(there(directory)) {
+    let (home_there, there) = (there(home), there(directory));
+    if home_there.starts_with(&there) || there.starts_with(&home_there) {
         return Err(MountError::Home {
             directory: home.to_owned(),
-            source: std::io::Error::other("it lies below the directory to mount on"),
+            source: std::io::Error::other("the directory to mount on is above it or in it"),
         });
     }
     Ok(())
@@ -154,12 +197,10 @@ impl SharedMounted {
     }
 
     /// Ends the mount's work: what is local goes into the log. What the log does not take by the deadline is kept on this
-    /// machine; it is given back.
-    ///
-    /// # Errors
-    /// [`MountError::Volume`] if the volume cannot be closed.
-    pub async fn finish(self) -> Result<Vec<Kept>, MountError> {
+    /// machine; it is given back, with what went wrong when the volume was closed.
+    pub async fn finish(self) -> (Vec<Kept>, Result<(), MountError>) {
         let core = &self.core;
+        core.ends();
         let mut kept = Vec::new();
         let changed = core.nodes.changed();
         let committing = changed.iter().map(|node| core.committed(node, None));
@@ -184,10 +225,12 @@ impl SharedMounted {
                 }
             }
         }
-        let closed = core.volume.close().await;
-        match closed {
+        // Others wait for this device until it has confirmed what it wrote.
+        core.volume.has_changed();
+        let closed = match core.volume.close().await {
             Err(error) if core.stopped().is_none() => Err(error.into()),
-            _ => Ok(kept),
-        }
+            _ => Ok(()),
+        };
+        (kept, closed)
     }
 }

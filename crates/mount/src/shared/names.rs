@@ -10,7 +10,7 @@ use share::files::{Attributes as Set, Call, FileRef, Over, Place, Refused, Repla
 use trust::inode::{Content, FileContent, Inode, Mtime};
 use trust_shared::principal::Name;
 
-use super::core::{Core, found, is_absent, place, place_of};
+use super::core::{Core, done, found, is_absent, place, place_of};
 use super::failure::Failure;
 use super::nodes::Node;
 use crate::attributes::{self, Owners};
@@ -50,11 +50,8 @@ impl Core {
         let parent = self.node(parent)?;
         let (place, name) = place(parent.id(), name)?;
         let follow = false;
-        match self
-            .ask(Call::Lookup { place, follow })
-            .await
-            .and_then(found)
-        {
+        let lookup = Call::Lookup { place, follow };
+        match self.ask_for_name(lookup).await.and_then(found) {
             Ok((file, at)) => {
                 let node = self.nodes.found(file, at, (&parent, &name));
                 Ok(Lookup::Found(self.entry(&node)))
@@ -69,11 +66,8 @@ impl Core {
         let node = self.node(number)?;
         let place = place_of(node.id());
         let follow = false;
-        match self
-            .look(Call::Lookup { place, follow })
-            .await
-            .and_then(found)
-        {
+        let lookup = Call::Lookup { place, follow };
+        match self.ask_for_name(lookup).await.and_then(found) {
             Ok((file, at)) => node.content.see(file.inode, at),
             // It is open, or the kernel has not looked its name up again yet.
             Err(why) if is_absent(&why) => node.content.removed(),
@@ -227,23 +221,38 @@ impl Core {
             to,
             over: over.clone(),
         };
-        match self.change(rename(from, to)).await {
+        let renamed = match self.change(rename(from, to)).await {
             // A directory goes to another one: the log must know the way from the root.
             Err(Failure::Refused(Refused::NeedsPath)) => {
-                let (from, to) = (self.way(&parent, &old)?, self.way(&new_parent, &new)?);
-                self.change(rename(from, to)).await?;
-                Ok(())
+                let from = self.way(&parent, &old).await?;
+                let to = self.way(&new_parent, &new).await?;
+                self.change(rename(from, to)).await?
             }
-            other => other.map(drop),
-        }
+            renamed => renamed?,
+        };
+        let (moved, _) = done(renamed)?;
+        self.nodes.moved(&moved, (&new_parent, &new));
+        Ok(())
     }
 
     /// The place of a name by its path from the root.
-    fn way(&self, parent: &Node, name: &Name) -> Result<Place, Failure> {
-        let path = parent.path();
-        let mut path = path.ok_or(Failure::Plain(Error::StaleInode))?;
-        path.push(name.clone());
+    ///
+    /// # Errors
+    /// ESTALE if the path of the directory leads elsewhere now.
+    async fn way(&self, parent: &Node, name: &Name) -> Result<Place, Failure> {
+        let stale = || Failure::Plain(Error::StaleInode);
+        let mut path = parent.path().ok_or_else(stale)?;
         let start = self.volume.client().root();
+        let place = Place {
+            start,
+            path: path.clone(),
+        };
+        let follow = false;
+        let (above, _) = found(self.ask(Call::Lookup { place, follow }).await?)?;
+        if above.id != parent.id() {
+            return Err(stale());
+        }
+        path.push(name.clone());
         Ok(Place { start, path })
     }
 

@@ -162,6 +162,18 @@ impl Nodes {
         node
     }
 
+    /// A file was moved to a place.
+    pub fn moved(&self, id: &FileId, place: (&Arc<Node>, &Name)) {
+        let table = lock(&self.table);
+        let number = table.numbers.get(id);
+        let node = number.and_then(|number| table.nodes.get(number));
+        let node = node.map(|entry| entry.node.clone());
+        drop(table);
+        if let Some(node) = node {
+            node.set_place(place.0, place.1);
+        }
+    }
+
     /// How many files were found so far.
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Ordering::Relaxed)
@@ -212,7 +224,10 @@ impl Nodes {
     pub fn changed(&self) -> Vec<Arc<Node>> {
         let table = lock(&self.table);
         let nodes = table.nodes.values().map(|entry| entry.node.clone());
-        nodes.filter(|node| node.content.is_changed()).collect()
+        let nodes: Vec<Arc<Node>> = nodes.collect();
+        drop(table);
+        let changed = nodes.into_iter();
+        changed.filter(|node| node.content.is_changed()).collect()
     }
 }
 

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use ::mount::shared::mounted::wait_for_end;
 use ::mount::shared::report::Reporter;
+use ::mount::table::Line;
 use ::mount::{SharedMountOptions, Signals, mount_shared};
 use ::share::home::Home;
 use bulla::shared::{SharedOptions, SharedVolume};
@@ -19,6 +21,7 @@ use crate::report;
 use crate::session;
 use crate::sharing::recovery;
 use crate::sockets::{self, Door};
+use crate::units;
 
 /// How old names and attributes may be, by default.
 const ATTR: Duration = Duration::from_secs(1);
@@ -110,6 +113,7 @@ pub fn in_foreground(
     let options = SharedMountOptions {
         deadline,
         attr: args.attr.unwrap_or(ATTR),
+        read_only: args.read_only,
         allow_other: args.allow_other,
         no_exec: args.no_exec,
         read_ahead_bytes: READ_AHEAD_BYTES,
@@ -130,9 +134,8 @@ pub fn in_foreground(
     notify::ready(&status);
     let ended = runtime.block_on(mounted.until_signal(signals));
     notify::stopping();
-    let kept = runtime.block_on(mounted.finish())?;
+    let (kept, closed) = runtime.block_on(mounted.finish());
     drop(answering);
-    ended?;
     for kept in &kept {
         output.warn(&format!(
             "{}: what programs wrote is not in the volume. It is in {}",
@@ -140,7 +143,44 @@ pub fn in_foreground(
             kept.at.display()
         ));
     }
+    ended?;
+    closed?;
     Ok(Done::ok(fields(json!({"kept": kept.len()}))))
+}
+
+/// The home of the shared volume that a line of the mount table is about, if this user has it.
+pub fn home_of(config: &Config, line: &Line) -> Option<Home> {
+    let (_, volume) = line.source.split_once('#')?;
+    let state = config.path("state-dir")?;
+    Home::find(&state, volume).ok().flatten()
+}
+
+/// How many files mounts of this home could not send.
+pub fn unsent(home: &Home) -> usize {
+    let files = std::fs::read_dir(home.directory().join(::mount::shared::UNSENT));
+    files.map_or(0, Iterator::count)
+}
+
+/// Waits until an unmounted mount has sent what programs wrote, and says what it could not send: of how many files.
+pub fn wait(home: &Home, before: usize, config: &Config, output: &mut Output) -> Outcome<usize> {
+    let ended = wait_for_end(home.directory(), config.duration("deadline")?);
+    let ended = ended.map_err(|e| Failure::io("cannot wait for the mount", &e))?;
+    let kept = unsent(home).saturating_sub(before);
+    let directory = home.directory().join(::mount::shared::UNSENT);
+    if kept > 0 {
+        output.warn(&format!(
+            "the server has not taken all that programs wrote: {} has {}",
+            directory.display(),
+            units::count(kept as u64, "file", "files")
+        ));
+    }
+    if !ended {
+        output.warn(
+            "the mount goes on: programs have files of it open, or it is still sending what they wrote. Do not stop this \
+             machine yet",
+        );
+    }
+    Ok(kept)
 }
 
 /// Answers `bulla status`. If no socket can be made, the mount works without.
