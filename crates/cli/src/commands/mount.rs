@@ -205,12 +205,17 @@ fn answer_status(config: &Config, reporter: ::mount::Reporter) -> Option<Door> {
 /// Unmounts. Waits until the mount of a shared volume has sent what programs wrote.
 pub fn umount(args: &Umount, config: &Config, output: &mut Output) -> Outcome<Done> {
     let line = table::named(&args.dir).ok().flatten();
-    let home = line.and_then(|line| shared::home_of(config, &line));
+    let home = line.as_ref().and_then(|line| shared::home_of(config, line));
     let before = home.as_ref().map_or(0, shared::unsent);
     ::mount::unmount(&args.dir)?;
+    // It is shown elsewhere too, or mounted again.
+    let source = line.map(|line| line.source);
+    let is_shown =
+        |lines: Vec<table::Line>| lines.iter().any(|it| Some(&it.source) == source.as_ref());
+    let is_mounted = table::ours().is_ok_and(is_shown);
     let kept = match &home {
-        Some(home) => shared::wait(home, before, config, output)?,
-        None => 0,
+        Some(home) if !is_mounted => shared::wait(home, before, config, output)?,
+        _ => 0,
     };
     output.note(&format!("{} is unmounted", args.dir.display()));
     let mut record = fields(json!({"dir": args.dir.display().to_string()}));

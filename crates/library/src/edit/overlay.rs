@@ -128,9 +128,15 @@ impl Overlay {
 
     /// A program set the length.
     pub fn truncate(&mut self, len: u64) {
-        match len < self.len {
-            true => self.cut = Some(self.cut.map_or(len, |cut| cut.min(len))),
-            false => self.extended = self.extended.max(len),
+        match len {
+            // What was appended is not the end any more.
+            _ if len > self.len => {
+                self.extended = self.extended.max(len);
+                self.appended = None;
+            }
+            // The length that the file has says nothing; that it is empty replaces what others wrote.
+            _ if len == self.len && len > 0 => {}
+            _ => self.cut = Some(self.cut.map_or(len, |cut| cut.min(len))),
         }
         self.len = len;
         self.base_len = self.base_len.min(len);
@@ -381,6 +387,21 @@ mod tests {
     }
 
     #[test]
+    fn setting_the_length_that_a_file_has_changes_nothing_of_its_appends() {
+        let mut overlay = Overlay::over(100);
+        overlay.append(10);
+        overlay.truncate(110);
+        assert_eq!(overlay.rebase(100), None);
+        assert_eq!((overlay.len(), overlay.changed(100)), (110, vec![100..110]));
+        // Made longer: what was appended has its place then.
+        let mut overlay = Overlay::over(100);
+        overlay.append(10);
+        overlay.truncate(200);
+        assert_eq!(overlay.rebase(300), None);
+        assert_eq!((overlay.len(), overlay.changed(300)), (300, vec![100..110]));
+    }
+
+    #[test]
     fn ranges_stay_where_they_are_and_the_rest_is_the_other_content() {
         let mut overlay = Overlay::over(100);
         overlay.write(10..20);
@@ -389,6 +410,47 @@ mod tests {
         assert_eq!(overlay.rebase(110), None);
         assert_eq!(overlay.len(), 124);
         assert_eq!(overlay.changed(110), [10..20, 95..124]);
+    }
+
+    /// What is local after a rebase was local before: the local file has no other bytes.
+    #[test]
+    fn rebase_makes_no_bytes_local() {
+        let mut random = Random::new(17);
+        for round in 0..2000 {
+            let mut overlay = Overlay::over(random.below(60));
+            for _ in 0..1 + random.below(6) {
+                let start = random.below(90);
+                match random.below(4) {
+                    0 => overlay.write(start..start + 1 + random.below(30)),
+                    1 => drop(overlay.append(1 + random.below(30))),
+                    2 => overlay.zero(start..start + random.below(30)),
+                    _ => overlay.truncate(start),
+                }
+            }
+            let before = overlay.clone();
+            let base_len = random.below(120);
+            let moved = overlay.rebase(base_len);
+            assert_eq!(
+                overlay.local_bytes(),
+                before.local_bytes(),
+                "round {round}: {before:?}"
+            );
+            assert!(
+                overlay.base_len() <= base_len.min(overlay.len()),
+                "round {round}"
+            );
+            if let Some(moved) = moved {
+                let end = moved.from.end;
+                assert!(
+                    before.local().any(|range| range.end == end),
+                    "round {round}"
+                );
+            }
+            // Another one with the same base changes nothing.
+            let again = overlay.clone();
+            assert_eq!(overlay.rebase(base_len), None, "round {round}");
+            assert_eq!(overlay, again, "round {round}");
+        }
     }
 
     #[test]
@@ -410,6 +472,11 @@ mod tests {
         overlay.write(0..7);
         assert_eq!(overlay.rebase(500), None);
         assert_eq!((overlay.len(), overlay.changed(500)), (7, vec![0..7]));
+        let mut overlay = Overlay::over(0);
+        overlay.truncate(0);
+        overlay.write(0..7);
+        assert_eq!(overlay.rebase(500), None);
+        assert_eq!(overlay.len(), 7);
         let mut overlay = Overlay::over(100);
         overlay.truncate(40);
         assert_eq!(overlay.rebase(500), None);

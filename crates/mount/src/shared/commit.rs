@@ -73,13 +73,11 @@ impl Core {
                 return Err(Failure::Stopped(why));
             }
             self.begin_commit(node);
-            // Also if nobody waits any more: what a program was not told it does not count on.
-            let mut waiting = Waiting(Some(node));
             let settled = timeout_at(until.into(), node.content.settled()).await;
-            if settled.is_ok() {
-                waiting.0 = None;
+            if settled.is_err() {
+                let failure = Failure::Plain(Error::TimedOut);
+                node.content.give_up(failure.loss());
             }
-            drop(waiting);
             told()?;
             settled.map_err(|_| Failure::Plain(Error::TimedOut))?;
             if let Some(loss) = node.content.failed() {
@@ -112,7 +110,7 @@ impl Core {
                 Failure::Refused(Refused::Stale | Refused::NotFound) => {}
                 why if is_unknown(&why) => {
                     node.content.sent(content);
-                    self.go_on_later(node).await?;
+                    self.go_on_later().await?;
                     continue;
                 }
                 why => return Err(why),
@@ -144,11 +142,8 @@ impl Core {
     }
 
     /// Waits until something is tried again.
-    async fn go_on_later(&self, node: &Node) -> Result<(), Failure> {
+    async fn go_on_later(&self) -> Result<(), Failure> {
         tokio::time::sleep(AGAIN).await;
-        if self.is_ending() && !node.content.is_changed() {
-            return Err(Error::Io("the mount has ended".to_owned()).into());
-        }
         self.may_commit()
     }
 
@@ -164,7 +159,7 @@ impl Core {
             {
                 Ok((file, at)) => return Ok(Some((file.inode, at))),
                 Err(why) if is_absent(&why) => return Ok(None),
-                Err(why) if is_unknown(&why) => self.go_on_later(node).await?,
+                Err(why) if is_unknown(&why) => self.go_on_later().await?,
                 Err(why) => return Err(why),
             }
         }
@@ -252,8 +247,13 @@ impl Ending {
         let has_failed = matches!(ended, Ended::Failed(_));
         if node.content.end(ended) {
             core.nodes.let_go(node.number());
-        } else if has_failed {
-            core.commit_later(&node, RETRY);
+        } else if has_failed && node.content.plans_retry() {
+            let again = core.clone();
+            core.runtime.spawn(async move {
+                tokio::time::sleep(RETRY).await;
+                node.content.retries();
+                again.begin_commit(&node);
+            });
         }
     }
 }
@@ -262,17 +262,5 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let failure = Failure::Plain(Error::Io("a commit has panicked".to_owned()));
         self.end(Ended::Failed(failure.loss()));
-    }
-}
-
-/// Somebody who waits for a commit.
-struct Waiting<'a>(Option<&'a Arc<Node>>);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if let Some(node) = self.0 {
-            let failure = Failure::Plain(Error::TimedOut);
-            node.content.give_up(failure.loss());
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! What requests about open files mean.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bulla::edit::From;
 use bytes::Bytes;
@@ -30,8 +29,9 @@ impl Core {
         thread: u32,
     ) -> Result<u64, Failure> {
         let node = self.node(number)?;
-        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        if writes || flags & libc::O_TRUNC != 0 {
+        let truncates = flags & libc::O_TRUNC != 0;
+        let writes = truncates || flags & libc::O_ACCMODE != libc::O_RDONLY;
+        if writes {
             self.may_write()?;
         }
         // What a commit under way makes is newer than what the log says before it.
@@ -59,7 +59,7 @@ impl Core {
             Err(why) => return Err(why),
         }
         let handle = self.new_handle();
-        if flags & libc::O_TRUNC != 0 {
+        if truncates {
             self.truncate_here(&node, 0, Some(handle)).await?;
         }
         self.keep_open(handle, node, writes);
@@ -163,16 +163,16 @@ impl Core {
         if is_first {
             // The node stays as long as something is local.
             self.nodes.hold(node.number());
-            self.commit_later(node, DIRTY);
+            self.commit_later(node);
         }
         Ok(Some(changed))
     }
 
-    /// Commits what is local of a file after a time.
-    pub fn commit_later(self: &Arc<Self>, node: &Arc<Node>, after: Duration) {
+    /// Commits what is local of a file after some seconds.
+    fn commit_later(self: &Arc<Self>, node: &Arc<Node>) {
         let (core, node) = (self.clone(), node.clone());
         self.runtime.spawn(async move {
-            tokio::time::sleep(after).await;
+            tokio::time::sleep(DIRTY).await;
             core.begin_commit(&node);
         });
     }

@@ -3,10 +3,11 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use bulla::edit::Edit;
+use bulla::edit::From;
 
 use super::core::Core;
 use super::local::Taken;
@@ -15,7 +16,7 @@ use super::nodes::Node;
 /// The directory in the home.
 pub const UNSENT: &str = "unsent";
 /// Bytes that are copied at a time.
-const COPY_BYTES: usize = 1 << 20;
+const COPY_BYTES: u64 = 1 << 20;
 
 /// Content that was kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,37 +54,55 @@ impl Core {
         }
     }
 
-    /// Writes the whole content of a file. Gives whether something of it could not be read.
+    /// Writes the whole content of a file: what is local first. Gives whether something of the rest could not be read.
     async fn write_whole(&self, taken: &Taken, file: &File, path: &str) -> io::Result<bool> {
-        let local = |offset: u64, into: &mut [u8]| taken.spool.read(offset, into);
-        let mut lacks = false;
-        let mut offset = 0;
-        while let Some((range, from)) = taken.overlay.stretch(offset, u64::MAX) {
-            let end = range.end.min(range.start.saturating_add(COPY_BYTES as u64));
-            if from != bulla::edit::From::Nowhere {
-                let edit = Edit {
-                    tree: &self.contents,
-                    base: &taken.base,
-                    overlay: &taken.overlay,
-                    local: &local,
-                    how: self.how(),
-                };
-                match edit.read(range.start, (end - range.start) as usize).await {
-                    Ok(bytes) => file.write_all_at(&bytes, range.start)?,
-                    Err(error) => {
-                        tracing::warn!(path, %error, "a part of what is kept cannot be read");
-                        lacks = true;
-                    }
-                }
-                offset = end;
-            } else {
-                offset = range.end;
+        file.set_len(taken.overlay.len())?;
+        for (range, from) in stretches(taken) {
+            if from == From::Local {
+                let mut bytes = vec![0; (range.end - range.start) as usize];
+                taken.spool.read(range.start, &mut bytes)?;
+                file.write_all_at(&bytes, range.start)?;
             }
         }
-        file.set_len(taken.overlay.len())?;
         file.sync_all()?;
-        Ok(lacks)
+        // One deadline for all of it: the server may be away.
+        let how = self.how();
+        for (range, from) in stretches(taken) {
+            if from != From::Base {
+                continue;
+            }
+            let bytes = (range.end - range.start) as usize;
+            let read = self.contents.read(&taken.base, range.start, bytes, how);
+            match read.await {
+                Ok(pieces) => {
+                    let mut at = range.start;
+                    for piece in pieces {
+                        file.write_all_at(&piece, at)?;
+                        at += piece.len() as u64;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(path, %error, "a part of what is kept cannot be read");
+                    return Ok(true);
+                }
+            }
+        }
+        file.sync_all()?;
+        Ok(false)
     }
+}
+
+/// The content in stretches of bounded length.
+fn stretches(taken: &Taken) -> impl Iterator<Item = (Range<u64>, From)> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (range, from) = taken.overlay.stretch(at, u64::MAX)?;
+        at = match from {
+            From::Nowhere => range.end,
+            _ => range.end.min(range.start.saturating_add(COPY_BYTES)),
+        };
+        Some((range.start..at, from))
+    })
 }
 
 /// A new file whose name tells the path.

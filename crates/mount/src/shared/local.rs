@@ -22,6 +22,8 @@ use super::failure::Failure;
 use super::loss::Loss;
 use crate::fuse::Error;
 
+/// More local bytes than this move onto other content only when they are committed, because others wait meanwhile.
+const MAX_MOVED_BYTES: u64 = 16 << 20;
 /// Bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
@@ -183,6 +185,8 @@ struct State {
     at: u64,
     local: Option<Local>,
     is_committing: bool,
+    /// Another try is planned.
+    is_planned: bool,
     /// Counts the changes; up to which of them is committed, or of no use any more.
     generation: u64,
     committed: u64,
@@ -205,6 +209,7 @@ impl Content {
                 at,
                 local: None,
                 is_committing: false,
+                is_planned: false,
                 generation: 0,
                 committed: 0,
                 is_removed: false,
@@ -256,7 +261,7 @@ impl Content {
         let mut state = lock(&self.state);
         state.opens = state.opens.saturating_sub(1);
         state.owed.remove(&handle);
-        let is_over = state.opens == 0 && state.is_removed && !state.is_committing;
+        let is_over = state.opens == 0 && state.is_over() && !state.is_committing;
         is_over && state.local.take().is_some()
     }
 
@@ -268,7 +273,7 @@ impl Content {
     /// Local bytes, and since when there are some.
     pub fn dirty(&self) -> Option<(u64, Instant)> {
         let state = lock(&self.state);
-        let local = state.local.as_ref().filter(|_| !state.is_removed)?;
+        let local = state.local.as_ref().filter(|_| !state.is_over())?;
         Some((local.overlay.local_bytes(), local.since))
     }
 
@@ -306,6 +311,8 @@ impl Content {
         let Some(local) = &mut state.local else {
             return Err(Error::InvalidArgument.into());
         };
+        // What comes now is not in the commit whose outcome is unknown.
+        local.is_lost |= local.sent.take().is_some();
         let changed = change(local);
         if changed.is_err() && is_first {
             state.local = None;
@@ -349,7 +356,7 @@ impl Content {
     /// or a commit is under way.
     pub fn take(&self) -> Option<Taken> {
         let mut state = lock(&self.state);
-        if state.is_committing || state.is_removed {
+        if state.is_committing || state.is_over() {
             return None;
         }
         let taken = state.taken()?;
@@ -361,7 +368,7 @@ impl Content {
     /// The local changes, also those that a commit under way has taken.
     pub fn last(&self) -> Option<Taken> {
         let state = lock(&self.state);
-        state.taken().filter(|_| !state.is_removed)
+        state.taken().filter(|_| !state.is_over())
     }
 
     /// During a commit: the file has other content meanwhile, and the local changes move onto it.
@@ -384,7 +391,10 @@ impl Content {
         let mut state = lock(&self.state);
         let is_newest = at >= state.at;
         state.see(&inode, at);
-        let may_move = |local: &Local| !local.is_lost && local.sent.is_none();
+        let may_move = |local: &Local| {
+            let is_short = local.overlay.local_bytes() <= MAX_MOVED_BYTES;
+            !local.is_lost && local.sent.is_none() && is_short
+        };
         match state.local.as_ref().is_some_and(may_move) && is_newest && !state.is_committing {
             true => state.move_base(spools, inode),
             false => Ok(()),
@@ -420,7 +430,7 @@ impl Content {
     /// Whether all changes up to this count are committed, or of no use any more.
     pub fn has_committed(&self, generation: u64) -> bool {
         let state = lock(&self.state);
-        state.committed >= generation || state.local.is_none() || state.is_removed
+        state.committed >= generation || state.local.is_none() || state.is_over()
     }
 
     /// Ends a commit. Gives whether nothing is local any more.
@@ -459,6 +469,16 @@ impl Content {
         }
     }
 
+    /// Whether another try is to be planned: none is yet.
+    pub fn plans_retry(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.state).is_planned, true)
+    }
+
+    /// The planned try begins.
+    pub fn retries(&self) {
+        lock(&self.state).is_planned = false;
+    }
+
     /// Why the last commit failed, if it did and none has begun since.
     pub fn failed(&self) -> Option<Loss> {
         lock(&self.state).failed.clone()
@@ -485,6 +505,12 @@ impl Content {
 }
 
 impl State {
+    /// Whether nobody wants what is local any more once it is closed: the file has no name. What somebody was told is lost
+    /// becomes a conflict copy all the same.
+    fn is_over(&self) -> bool {
+        self.is_removed && !self.local.as_ref().is_some_and(|local| local.is_lost)
+    }
+
     fn owe(&mut self, loss: Loss) {
         if let Some(local) = &mut self.local {
             local.is_lost = true;

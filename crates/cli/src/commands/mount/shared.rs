@@ -25,6 +25,8 @@ use crate::units;
 
 /// How old names and attributes may be, by default.
 const ATTR: Duration = Duration::from_secs(1);
+/// How long the end of a mount may take beside its deadlines.
+const GRACE: Duration = Duration::from_secs(5);
 /// What the kernel reads ahead for sequential readers, bytes.
 const READ_AHEAD_BYTES: u32 = 1 << 20;
 
@@ -163,7 +165,9 @@ pub fn unsent(home: &Home) -> usize {
 
 /// Waits until an unmounted mount has sent what programs wrote, and says what it could not send: of how many files.
 pub fn wait(home: &Home, before: usize, config: &Config, output: &mut Output) -> Outcome<usize> {
-    let ended = wait_for_end(home.directory(), config.duration("deadline")?);
+    // Commits may take a deadline, and what is kept another one.
+    let patience = 2 * config.duration("deadline")? + GRACE;
+    let ended = wait_for_end(home.directory(), patience);
     let ended = ended.map_err(|e| Failure::io("cannot wait for the mount", &e))?;
     let kept = unsent(home).saturating_sub(before);
     let directory = home.directory().join(::mount::shared::UNSENT);
