@@ -282,7 +282,7 @@ mod tests {
                 let text = word.to_string_lossy();
                 let name = text.split('=').next().unwrap_or_default();
                 let ours = WITH_VALUE.iter().any(|(_, flag)| *flag == name)
-                    || matches!(&*text, "-v" | "--allow-other" | "--no-exec");
+                    || matches!(&*text, "-v" | "--allow-other" | "--no-exec" | "--read-only");
                 prop_assert!(ours || !text.starts_with('-') || text == "-", "{text}");
             }
         }
