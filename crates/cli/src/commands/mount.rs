@@ -3,12 +3,13 @@
 
 mod shared;
 
+use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use ::mount::{MountOptions, Signals, table};
 use ::serve::metrics::Page;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use wire::location::Source;
 
 use crate::args::{Global, Mount, Umount};
@@ -138,7 +139,10 @@ fn in_foreground(args: &Mount, config: &Config, output: &mut Output) -> Outcome<
     let signals = session.serve(async { Signals::listen().map_err(cannot_listen) })?;
     let mounted = session.serve(async { Ok(::mount::mount(volume, &dir, options).await?) })?;
     let version = mounted.version();
-    let answering = session.serve(async { Ok(answer_status(config, mounted.reporter())) })?;
+    let (reporter, since) = (mounted.reporter(), SystemTime::now());
+    let report = move || report::record(&reporter.report(), since);
+    let answering =
+        session.serve(async { Ok(answer_status(config, mounted.directory(), report)) })?;
     let metrics_at = metrics
         .as_ref()
         .map(|listening| listening.local.to_string());
@@ -187,12 +191,14 @@ fn options(args: &Mount, config: &Config) -> Outcome<MountOptions> {
     })
 }
 
-/// Answers `bulla status`. If no socket can be made, the mount works without.
-fn answer_status(config: &Config, reporter: ::mount::Reporter) -> Option<Door> {
-    let since = SystemTime::now();
-    let directory = reporter.directory().to_owned();
-    let answer = move || Value::Object(report::record(&reporter.report(), since)).to_string();
-    match Door::open(&sockets::directory(config), &directory, answer) {
+/// Answers `bulla status` with the record that `report` makes. If no socket can be made, the mount works without.
+fn answer_status(
+    config: &Config,
+    directory: &Path,
+    report: impl Fn() -> Map<String, Value> + Send + Sync + 'static,
+) -> Option<Door> {
+    let answer = move || Value::Object(report()).to_string();
+    match Door::open(&sockets::directory(config), directory, answer) {
         Ok(door) => Some(door),
         Err(failure) => {
             let cause = failure.causes.join(": ");

@@ -274,7 +274,7 @@ fn who_opens_after_a_close_sees_what_was_written() {
             "{seen:?}"
         );
     }
-    // What is open shows the newest version as a whole.
+    // A descriptor that is open shows the newest version as a whole.
     fs::write(a.path("f"), "a".repeat(300_000)).unwrap();
     let mut open = fs::File::open(b.path("f")).unwrap();
     let mut first = [0; 4096];
@@ -463,7 +463,7 @@ fn what_was_closed_is_there_once_after_a_kill() {
         let done = writer.join().unwrap();
         assert!(done > 0);
         closed += done;
-        // Nobody speaks for what the device wrote last until it is back.
+        // Nobody attests the last entry of a device until that device is back.
         let a = Mount::of(&ada, &[]);
         let log = fs::read_to_string(b.path("log")).unwrap();
         let own: Vec<&str> = log

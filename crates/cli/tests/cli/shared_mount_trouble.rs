@@ -68,7 +68,7 @@ fn mounts_of_a_server_that_forks_turn_read_only_and_keep_what_was_written() {
     // What was verified before stays, with what is dirty over it.
     let shown = fs::read_to_string(b.path("plan")).unwrap();
     assert!(shown.starts_with("the ferry goes at ten\n"), "{shown}");
-    // What is not in the log becomes a file. On a machine that is slow enough it was committed before.
+    // The bytes that are not in the log become a file. On a slow machine the log has them already.
     program.kill().unwrap();
     program.wait().unwrap();
     b.end();
@@ -192,7 +192,7 @@ fn each_descriptor_is_told_once_that_bytes_are_lost() {
     stdin.write_all(b"\n").unwrap();
     assert_eq!(program.line(), "5");
     signal(orderer.process(), Signal::CONT);
-    // Nobody else wrote: the bytes go where they were to go, and the other descriptor is told.
+    // Nobody else wrote: the bytes are committed, and the other descriptor is told of the loss.
     stdin.write_all(b"\n").unwrap();
     assert_eq!(program.line(), "5 0");
     program.end().ends(0);

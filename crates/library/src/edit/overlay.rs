@@ -100,7 +100,7 @@ impl Overlay {
         self.zeros.put(range);
     }
 
-    /// A write behind the appended bytes, or into them, does not say that it appends. What it changes has a place.
+    /// A program that writes into the appended bytes, or behind them, names an offset: they stay at theirs from now on.
     fn has_place(&mut self, range: &Range<u64>) {
         if self.appended.is_some_and(|from| range.end > from) && !range.is_empty() {
             self.appended = None;
@@ -272,7 +272,6 @@ impl Ranges {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
     use sim::random::Random;
@@ -281,6 +280,11 @@ mod tests {
     struct Model {
         content: Vec<u8>,
         local: Vec<u8>,
+    }
+
+    /// One range as a list.
+    fn only(range: Range<u64>) -> Vec<Range<u64>> {
+        std::iter::once(range).collect()
     }
 
     fn read(overlay: &Overlay, base: &[u8], local: &[u8]) -> Vec<u8> {
@@ -372,7 +376,7 @@ mod tests {
             }
         );
         assert_eq!(overlay.len(), 315);
-        assert_eq!(overlay.changed(300), [300..315]);
+        assert_eq!(overlay.changed(300), only(300..315));
         // And back, when that one was shorter.
         let moved = overlay.rebase(50).unwrap();
         assert_eq!(
@@ -382,7 +386,7 @@ mod tests {
                 to: 50
             }
         );
-        assert_eq!(overlay.changed(50), [50..65]);
+        assert_eq!(overlay.changed(50), only(50..65));
         assert_eq!(overlay.rebase(50), None);
     }
 
@@ -392,13 +396,13 @@ mod tests {
         overlay.append(10);
         overlay.truncate(110);
         assert_eq!(overlay.rebase(100), None);
-        assert_eq!((overlay.len(), overlay.changed(100)), (110, vec![100..110]));
+        assert_eq!((overlay.len(), overlay.changed(100)), (110, only(100..110)));
         // Made longer: what was appended has its place then.
         let mut overlay = Overlay::over(100);
         overlay.append(10);
         overlay.truncate(200);
         assert_eq!(overlay.rebase(300), None);
-        assert_eq!((overlay.len(), overlay.changed(300)), (300, vec![100..110]));
+        assert_eq!((overlay.len(), overlay.changed(300)), (300, only(100..110)));
     }
 
     #[test]
@@ -412,7 +416,7 @@ mod tests {
         assert_eq!(overlay.changed(110), [10..20, 95..124]);
     }
 
-    /// What is local after a rebase was local before: the local file has no other bytes.
+    /// A rebase keeps the number of local bytes: the local file has no others.
     #[test]
     fn rebase_makes_no_bytes_local() {
         let mut random = Random::new(17);
@@ -462,7 +466,7 @@ mod tests {
         overlay.write(0..5);
         assert_eq!(overlay.rebase(9000), None);
         assert_eq!((overlay.len(), overlay.base_len()), (9000, 9000));
-        assert_eq!(overlay.changed(9000), [0..5]);
+        assert_eq!(overlay.changed(9000), only(0..5));
     }
 
     #[test]
@@ -471,7 +475,7 @@ mod tests {
         overlay.truncate(0);
         overlay.write(0..7);
         assert_eq!(overlay.rebase(500), None);
-        assert_eq!((overlay.len(), overlay.changed(500)), (7, vec![0..7]));
+        assert_eq!((overlay.len(), overlay.changed(500)), (7, only(0..7)));
         let mut overlay = Overlay::over(0);
         overlay.truncate(0);
         overlay.write(0..7);
@@ -481,6 +485,6 @@ mod tests {
         overlay.truncate(40);
         assert_eq!(overlay.rebase(500), None);
         assert_eq!((overlay.len(), overlay.base_len()), (40, 40));
-        assert_eq!(overlay.changed(500), [40..40]);
+        assert_eq!(overlay.changed(500), only(40..40));
     }
 }

@@ -56,7 +56,7 @@ pub struct Core {
     is_ending: AtomicBool,
     /// Reads content.
     pub contents: Tree,
-    /// Who owns all files, as programs see them.
+    /// Numeric user and group of all files, as programs see them.
     pub owner: (u32, u32),
     /// This device's number.
     pub device: Device,
@@ -220,7 +220,7 @@ impl Core {
     pub async fn look(&self, call: Call) -> Result<(Answer, u64), Failure> {
         let looked = self.volume.client().look(call.clone(), self.until());
         let looked = self.here(looked).await?;
-        // Nobody speaks for what it rests on: the read rule decides.
+        // It rests on an entry that no device has attested: the read rule decides.
         if !looked.marked.entries().is_empty() && self.stopped().is_none() {
             let asked = self.volume.client().call(call, self.until());
             return used(self.here(asked).await?);
@@ -298,7 +298,7 @@ impl Core {
     }
 
     /// Whether the thread was told so, and the node was looked up since: then it counts, whatever has happened meanwhile.
-    /// Who opens a descriptor of `/proc` again looks nothing up.
+    /// A program that opens a descriptor of `/proc` again looks up no name.
     pub fn was_told_stale(&self, thread: u32, node: &Node) -> bool {
         let told = lock(&self.stale).remove(&thread);
         told.is_some_and(|(lookups, number)| node.found_at() > lookups || node.number() == number)

@@ -21,7 +21,7 @@ pub struct OpenDirectory {
     pages: Mutex<Pages>,
 }
 
-/// What is known of its pages.
+/// The pages of a listing, as far as they were read.
 #[derive(Debug)]
 pub struct Pages {
     /// Size of the prefix of the log at whose end it is listed.
@@ -68,7 +68,7 @@ impl OpenDirectory {
         std::mem::replace(&mut self.pages().has_begun, true)
     }
 
-    /// What is known of its pages.
+    /// The pages, as far as they were read.
     pub fn pages(&self) -> MutexGuard<'_, Pages> {
         lock(&self.pages)
     }

@@ -267,7 +267,8 @@ impl Core {
         .await
     }
 
-    /// FLUSH: what was written through the handle is in the log then. Who only reads does not wait for others' bytes.
+    /// FLUSH: what was written through the handle is in the log then. A handle that only reads does not wait for bytes of
+    /// other handles.
     pub async fn flush(self: &Arc<Self>, handle: u64) -> Result<(), Failure> {
         let file = self.opened(handle)?;
         match file.writes {

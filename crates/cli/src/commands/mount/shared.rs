@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ::mount::shared::mounted::wait_for_end;
-use ::mount::shared::report::Reporter;
 use ::mount::table::Line;
 use ::mount::{SharedMountOptions, Signals, mount_shared};
 use ::share::home::Home;
@@ -20,7 +19,6 @@ use crate::output::{Done, Output, fields};
 use crate::report;
 use crate::session;
 use crate::sharing::recovery;
-use crate::sockets::{self, Door};
 use crate::units;
 
 /// How old names and attributes may be, by default.
@@ -122,7 +120,10 @@ pub fn in_foreground(
     };
     let mounting = async { Ok::<_, Failure>(mount_shared(volume, &dir, options).await?) };
     let mut mounted = runtime.block_on(mounting)?;
-    let answering = runtime.block_on(async { answer_status(config, mounted.reporter()) });
+    let (reporter, since) = (mounted.reporter(), SystemTime::now());
+    let report = move || report::shared::record(&reporter.report(), since);
+    let answering =
+        runtime.block_on(async { super::answer_status(config, mounted.directory(), report) });
     if mounted.cleared_dead() {
         record.insert("cleared_dead".to_owned(), true.into());
     }
@@ -185,20 +186,4 @@ pub fn wait(home: &Home, before: usize, config: &Config, output: &mut Output) ->
         );
     }
     Ok(kept)
-}
-
-/// Answers `bulla status`. If no socket can be made, the mount works without.
-fn answer_status(config: &Config, reporter: Reporter) -> Option<Door> {
-    let since = SystemTime::now();
-    let directory = reporter.directory().to_owned();
-    let answer =
-        move || Value::Object(report::shared::record(&reporter.report(), since)).to_string();
-    match Door::open(&sockets::directory(config), &directory, answer) {
-        Ok(door) => Some(door),
-        Err(failure) => {
-            let cause = failure.causes.join(": ");
-            tracing::warn!(%failure, cause, "cannot answer `bulla status` for this mount");
-            None
-        }
-    }
 }
