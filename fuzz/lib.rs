@@ -252,7 +252,7 @@ pub fn repository_files(ending: &str) -> (Vec<Vec<u8>>, Vec<u8>) {
 
 /// Bodies of entries of a shared volume: one op of each kind.
 pub fn shared_bodies() -> Vec<Vec<u8>> {
-    use trust::inode::{Content, FileContent, Inode, Mtime};
+    use trust::inode::{Content, FileContent, Inode, Time};
     use trust_shared::calls::{self, Calls, Directory, Spot};
     use trust_shared::decision::{Decision, Label, Role};
     use trust_shared::effect::Volume;
@@ -283,11 +283,7 @@ pub fn shared_bodies() -> Vec<Vec<u8>> {
         name: Name::new(b"name").expect("a name"),
         found: None,
     };
-    let plain = Inode::new(
-        0o644,
-        Mtime::default(),
-        Content::Regular(FileContent::Empty),
-    );
+    let plain = Inode::new(0o644, Time::default(), Content::Regular(FileContent::Empty));
     let create = calls.create(&spot, file(1), plain).expect("an op");
     let label = Label::new("two").expect("a label");
     let decisions = [

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use trust::array::ArrayRoot;
 use trust::inode::{
     Content, Entry, Extension, FileContent, Inode, MAX_BLOCK_INLINE_BYTES, MAX_EXTENSIONS,
-    MAX_INLINE_BYTES, MAX_INODE_BYTES, Mtime, Owner, Xattrs, check_name,
+    MAX_INLINE_BYTES, MAX_INODE_BYTES, Owner, Time, Xattrs, check_name,
 };
 use trust::map::{MAX_ENTRY_BYTES, MapRoot};
 use trust::{Handle, Reject};
@@ -47,7 +47,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let plain = |content| {
         Inode::new(
             0o4755,
-            Mtime {
+            Time {
                 seconds: -5,
                 nanos: 7,
             },

@@ -9,7 +9,7 @@ use bulla_fuzz::{NOW, head_of, plant, volume_hasher};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use trust::head::Head;
-use trust::inode::{Content, Entry, Inode, Mtime};
+use trust::inode::{Content, Entry, Inode, Time};
 use trust::map::Builder;
 use trust::path_proof::{Demands, PathProof, Prover};
 use trust::reach::{Lookup, Outcome};
@@ -34,7 +34,7 @@ fn directory(blocks: &mut HashMap<Handle, Bytes>, entries: &[(Vec<u8>, Vec<u8>)]
     let map = builder.finish().expect("a map");
     Inode::new(
         0o755,
-        Mtime::default(),
+        Time::default(),
         Content::Directory { map, opaque: false },
     )
 }
@@ -47,7 +47,7 @@ fn inode_block(blocks: &mut HashMap<Handle, Bytes>, inode: &Inode) -> Handle<Ino
 
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     let mut blocks = HashMap::new();
-    let pipe = Inode::new(0o644, Mtime::default(), Content::Fifo);
+    let pipe = Inode::new(0o644, Time::default(), Content::Fifo);
     let apart = Entry::Block(inode_block(&mut blocks, &pipe)).encode();
     let inner = directory(
         &mut blocks,

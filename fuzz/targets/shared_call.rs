@@ -5,7 +5,7 @@
 use bulla_fuzz::plant;
 use libfuzzer_sys::fuzz_target;
 use share::files::{Attributes, Call, FileRef, MAX_PLACE_NAMES, Over, Place};
-use trust::inode::{Content, FileContent, Inode, Mtime};
+use trust::inode::{Content, FileContent, Inode, Time};
 use trust_shared::decision::Decision;
 use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
@@ -24,11 +24,11 @@ fn seeds() -> Vec<Vec<u8>> {
         path: vec![name(b"a"), name(b"b")],
     };
     let content = Content::Regular(FileContent::Inline(b"text".as_slice().into()));
-    let inode = Inode::new(0o644, Mtime::default(), content.clone());
+    let inode = Inode::new(0o644, Time::default(), content.clone());
     let value = Some(b"1".as_slice().into());
     let attributes = Attributes {
         mode: Some(0o600),
-        mtime: Some(Mtime::default()),
+        mtime: Some(Time::default()),
         owner: None,
         xattrs: vec![(b"user.a".as_slice().into(), value)],
     };
@@ -53,7 +53,7 @@ fn seeds() -> Vec<Vec<u8>> {
         Call::SetContent {
             file: FileRef::Place(place()),
             content: content.clone(),
-            mtime: Mtime::default(),
+            mtime: Time::default(),
             expect: Some(content),
         },
         Call::SetAttributes {

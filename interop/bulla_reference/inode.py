@@ -28,6 +28,7 @@ class Inode:
     owner: Optional[tuple] = None
     xattrs: list = field(default_factory=list)
     xattr_array: Optional[ArrayRoot] = None
+    ctime: Optional[tuple] = None  # of files of shared volumes
 
     def size(self):
         if self.array:
@@ -46,11 +47,16 @@ def decode(data, most=IN_BLOCK):
     number, mode = reader.u8(), reader.u16()
     if mode > 0o7777:
         raise malformed(f"a mode of {mode:o}")
-    zigzag = reader.varint()
-    inode = Inode(FILE, mode, (zigzag >> 1) ^ -(zigzag & 1), reader.varint(999_999_999))
+    inode = Inode(FILE, mode, *_time(reader))
     _content(reader, number, inode, most)
     _tags(reader, inode)
     return inode
+
+
+def _time(reader):
+    """Seconds and nanoseconds."""
+    zigzag = reader.varint()
+    return (zigzag >> 1) ^ -(zigzag & 1), reader.varint(999_999_999)
 
 
 def _content(reader, number, inode, most):
@@ -81,7 +87,7 @@ def _tags(reader, inode):
         at, tag = reader.at, reader.u8()
         if tag <= before or (tag == 5 and before == 4):
             raise malformed("the tags of an inode do not ascend, or attributes lie in two places")
-        if 5 < tag < 0x80:
+        if 6 < tag < 0x80:
             raise unsupported(f"an inode with tag {tag}")
         before = tag
         if tag == 1:
@@ -94,6 +100,8 @@ def _tags(reader, inode):
             inode.owner = reader.varint(2**32 - 1), reader.varint(2**32 - 1)
         elif tag == 4:
             inode.xattrs = xattr_list(reader.bytes(1024))
+        elif tag == 6:
+            inode.ctime = _time(reader)
         elif tag >= 0x80:
             # An extension, which a reader may ignore. All of them together are bounded.
             start = at if start is None else start

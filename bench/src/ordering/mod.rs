@@ -17,7 +17,7 @@ use ordering::signed::{Entry, Signed as Keys, Source};
 use share_server::host::Host;
 use trust::device::{DeviceKey, Incarnation};
 use trust::history::Frontier;
-use trust::inode::{Content, FileContent, Inode, Mtime};
+use trust::inode::{Content, FileContent, Inode, Time};
 use trust::key::SecretKey;
 use trust::roles::{Roles, Threshold};
 use trust::statement::Signed;
@@ -229,7 +229,7 @@ fn write(number: usize, author: &mut Author) -> Op {
     };
     let noise: Vec<u8> = (0..100).map(|byte| byte ^ count as u8).collect();
     let content = Content::Regular(FileContent::Inline(noise.into()));
-    let mtime = Mtime {
+    let mtime = Time {
         seconds: 1_800_000_000 + count as i64,
         nanos: 5,
     };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use share::client::{Answered, Client, Options};
 use share::files::{Answer, Call, FileRef, Place};
 use share::home::Home;
-use trust::tree::inode::{Content, FileContent, Inode, Mtime};
+use trust::tree::inode::{Content, FileContent, Inode, Time};
 use trust_shared::decision::Decision;
 use trust_shared::principal::{Device, Name};
 
@@ -73,7 +73,7 @@ pub fn content(bytes: &[u8]) -> Content {
 }
 
 /// A time of modification that says nothing.
-pub const TIME: Mtime = Mtime {
+pub const TIME: Time = Time {
     seconds: 1_700_000_000,
     nanos: 0,
 };

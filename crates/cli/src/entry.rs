@@ -1,7 +1,7 @@
 //! Formats inodes for `ls -l`, for `stat`, and as fields of JSON records.
 
 use serde_json::{Map, Value, json};
-use trust::inode::{Content, FileContent, FileKind, Inode, Mtime};
+use trust::inode::{Content, FileContent, FileKind, Inode, Time};
 
 use crate::text;
 
@@ -47,23 +47,23 @@ pub fn mode(inode: &Inode) -> String {
 
 /// RFC 3339 with nanoseconds; outside of the years 1970 to 9999, `@` and the seconds since 1970.
 /// date(1) reads both.
-pub fn mtime(mtime: Mtime) -> String {
+pub fn time(time: Time) -> String {
     let whole = std::time::UNIX_EPOCH;
-    let at = match u64::try_from(mtime.seconds) {
+    let at = match u64::try_from(time.seconds) {
         Ok(seconds) if seconds < 253_402_300_800 => {
-            whole.checked_add(std::time::Duration::new(seconds, mtime.nanos))
+            whole.checked_add(std::time::Duration::new(seconds, time.nanos))
         }
         _ => None,
     };
     match at {
         Some(at) => humantime::format_rfc3339_nanos(at).to_string(),
-        None => since_1970(mtime),
+        None => since_1970(time),
     }
 }
 
 /// `@` and a decimal number. The nanoseconds of an inode always count forward in time, also before 1970;
 /// the fraction of a negative number counts backward.
-fn since_1970(mtime: Mtime) -> String {
+fn since_1970(mtime: Time) -> String {
     let ns = i128::from(mtime.seconds) * 1_000_000_000 + i128::from(mtime.nanos);
     let sign = if ns < 0 { "-" } else { "" };
     let (whole, fraction) = (
@@ -92,7 +92,10 @@ pub fn record(path: &[u8], inode: &Inode) -> Map<String, Value> {
     put("kind", kind(inode.kind()).into());
     put("mode", format!("{:04o}", inode.mode).into());
     put("size", inode.content.size().into());
-    put("mtime", mtime(inode.mtime).into());
+    put("mtime", time(inode.mtime).into());
+    if let Some(ctime) = inode.ctime {
+        put("ctime", time(ctime).into());
+    }
     put("links", inode.links.into());
     if let Some(owner) = &inode.owner {
         put("uid", owner.uid.into());
@@ -130,7 +133,7 @@ mod tests {
 
     #[test]
     fn modes_look_as_in_ls() {
-        let inode = |mode, content| Inode::new(mode, Mtime::default(), content);
+        let inode = |mode, content| Inode::new(mode, Time::default(), content);
         let file = || Content::Regular(FileContent::Empty);
         assert_eq!(mode(&inode(0o644, file())), "-rw-r--r--");
         assert_eq!(mode(&inode(0o4755, file())), "-rwsr-xr-x");
@@ -146,12 +149,12 @@ mod tests {
     fn paths_and_times() {
         assert_eq!(clean(OsStr::new("/a//./b/")), b"a/b");
         assert_eq!(clean(OsStr::new("")), b"");
-        let far = Mtime {
+        let far = Time {
             seconds: i64::MAX,
             nanos: 1,
         };
-        assert_eq!(mtime(far), format!("@{}.000000001", i64::MAX));
-        let early = |seconds, nanos| mtime(Mtime { seconds, nanos });
+        assert_eq!(time(far), format!("@{}.000000001", i64::MAX));
+        let early = |seconds, nanos| time(Time { seconds, nanos });
         assert_eq!(early(-1, 0), "@-1.000000000");
         assert_eq!(early(-1, 750_000_000), "@-0.250000000");
         assert_eq!(early(-5, 250_000_000), "@-4.750000000");

@@ -14,8 +14,8 @@ use rustix::fs::{FileType, Statx, fgetxattr, flistxattr};
 use rustix::io::Errno;
 use trust::Reject;
 use trust::inode::{
-    Content, Inode, MAX_INLINE_XATTR_BYTES, MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES, Mtime,
-    Owner, Xattrs,
+    Content, Inode, MAX_INLINE_XATTR_BYTES, MAX_XATTR_LIST_BYTES, MAX_XATTR_VALUE_BYTES, Owner,
+    Time, Xattrs,
 };
 
 use crate::access::{self, Access};
@@ -107,7 +107,7 @@ pub fn file_type(stat: &Statx) -> FileType {
 
 /// The inode of a file with this content; hard links and extended attributes come later.
 pub fn inode(stat: &Statx, access: Access, with_owner: bool, content: Content) -> Inode {
-    let mtime = Mtime {
+    let mtime = Time {
         seconds: stat.stx_mtime.tv_sec,
         nanos: stat.stx_mtime.tv_nsec,
     };

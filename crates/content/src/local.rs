@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags};
-use trust::inode::Mtime;
+use trust::inode::Time;
 
 /// A name on this machine.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub struct Attributes {
     /// Permission bits.
     pub mode: u16,
     /// Time of modification.
-    pub mtime: Mtime,
+    pub mtime: Time,
     /// Which file it is, if it has several names.
     pub linked: Option<Linked>,
 }
@@ -232,7 +232,7 @@ fn number(stat: &Statx) -> Linked {
 fn attributes(stat: &Statx) -> Attributes {
     Attributes {
         mode: stat.stx_mode & 0o7777,
-        mtime: Mtime {
+        mtime: Time {
             seconds: stat.stx_mtime.tv_sec,
             nanos: stat.stx_mtime.tv_nsec,
         },

@@ -183,7 +183,7 @@ mod tests {
     use sim::random::noise;
     use store::memory::MemoryStore;
     use store::mirrors::Mirrors;
-    use trust::inode::{Content, Inode, Mtime};
+    use trust::inode::{Content, Inode, Time};
 
     use super::*;
     use crate::source::{READ_BYTES, Sparse, Stream};
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(uploaded.size(), content.len() as u64);
             let how = Fetch::Until(Instant::now() + Duration::from_secs(30));
             let tree = contents(&hasher, &store);
-            let file = Inode::new(0o644, Mtime::default(), uploaded);
+            let file = Inode::new(0o644, Time::default(), uploaded);
             let read = tree.read(&file, 0, content.len() + 1, how).await.unwrap();
             assert!(read.concat() == content, "{} bytes", content.len());
         }

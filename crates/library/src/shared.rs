@@ -18,7 +18,7 @@ mod writing;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use reader::{Fetch, Prefetcher, Spawner};
 use share::client::{
@@ -28,7 +28,7 @@ use share::files::{Answer, Call, Changed, File, Listed, Over, Place, Refused, Re
 use share::home::{Forgotten, Home};
 use tokio::runtime::Handle;
 use trust::device::DeviceKey;
-use trust::inode::{Inode, Mtime};
+use trust::inode::{Inode, Time};
 use trust_shared::decision::Decision;
 use trust_shared::principal::{FileId, Name, Principal};
 
@@ -489,11 +489,6 @@ fn members(answer: Answer) -> Result<Membership, Error> {
 }
 
 /// The time of a change that is made now.
-pub fn now() -> Mtime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let since = since.unwrap_or_default();
-    Mtime {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanos: since.subsec_nanos(),
-    }
+pub fn now() -> Time {
+    SystemTime::now().into()
 }

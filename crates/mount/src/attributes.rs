@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo};
-use trust::inode::{Content, FileKind, Inode, Mtime};
+use trust::inode::{Content, FileKind, Inode, Time};
 
 /// `st_blksize`: the size at which reading is cheap, bytes.
 pub const BLOCK_BYTES: u32 = 128 << 10;
@@ -42,8 +42,8 @@ pub fn of(inode: &Inode, number: u64, owners: &Owners) -> FileAttr {
         blocks: blocks(inode),
         atime: mtime,
         mtime,
-        // The change time is not published: it would not survive a copy.
-        ctime: mtime,
+        // Of published volumes there is none: it would not survive a copy.
+        ctime: inode.ctime.map_or(mtime, time),
         crtime: UNIX_EPOCH,
         kind: kind(inode.kind()),
         perm: inode.mode,
@@ -100,7 +100,7 @@ fn encode_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
 }
 
-fn time(mtime: Mtime) -> SystemTime {
+fn time(mtime: Time) -> SystemTime {
     let nanos = Duration::from_nanos(u64::from(mtime.nanos));
     let seconds = Duration::from_secs(mtime.seconds.unsigned_abs());
     let base = if mtime.seconds < 0 {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn times_before_1970_count_nanoseconds_forward() {
-        let half_before = time(Mtime {
+        let half_before = time(Time {
             seconds: -1,
             nanos: 500_000_000,
         });
@@ -128,7 +128,7 @@ mod tests {
             Duration::from_millis(500)
         );
         for seconds in [i64::MIN, i64::MAX] {
-            time(Mtime {
+            time(Time {
                 seconds,
                 nanos: 999_999_999,
             });

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use trust::inode::{Content, Inode, Mtime, Xattrs, decode_xattrs};
+use trust::inode::{Content, Inode, Time, Xattrs, decode_xattrs};
 use trust::map::{Find, MapRoot};
 use trust::{Handle, InodeBlock, Reject};
 
@@ -75,7 +75,7 @@ impl Tree {
             map: None,
             opaque: false,
         };
-        let root = Arc::new(Inode::new(0o755, Mtime::default(), content));
+        let root = Arc::new(Inode::new(0o755, Time::default(), content));
         Tree {
             prefetcher,
             root,

@@ -10,7 +10,7 @@ use trust::array::{self, ArrayRoot, Extent};
 use trust::frame::Packer;
 use trust::head::{Head, first_log};
 use trust::history::leaf_hash;
-use trust::inode::{Content, Entry, FileContent, Inode, Mtime};
+use trust::inode::{Content, Entry, FileContent, Inode, Time};
 use trust::key::SecretKey;
 use trust::map::{self, MapRoot};
 use trust::policy::{Genesis, Last, Revocation, Roles, Successor};
@@ -412,7 +412,7 @@ impl Held {
 pub fn inode(mode: u16, content: Content) -> Inode {
     Inode::new(
         mode,
-        Mtime {
+        Time {
             seconds: 1_000_000_000,
             nanos: 7,
         },

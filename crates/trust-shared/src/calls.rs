@@ -12,11 +12,11 @@ use super::change::Change;
 use super::decision::Decision;
 use super::effect::{Lock, Volume};
 use super::guard::Guard;
-use super::itable::Fold;
+use super::itable::{Fold, attributes};
 use super::ops::Op;
 use super::outcome::NoEffect;
 use super::principal::{Device, FileId, Name, Principal, Target};
-use trust::tree::inode::{Content, FileKind, Inode, Mtime};
+use trust::tree::inode::{Content, FileKind, Inode, Time};
 
 /// A link of a path: the directory and its name in the directory above.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +92,8 @@ pub enum Replaced<'a> {
 pub struct Calls<'a> {
     /// The volume.
     pub volume: &'a Volume,
+    /// When the program called, by the clock of its device. The same each time that the call is built.
+    pub time: Time,
 }
 
 impl Calls<'_> {
@@ -103,15 +105,47 @@ impl Calls<'_> {
         if spot.found.is_some() {
             return Err(NoEffect::Exists);
         }
-        let kind = inode.kind();
         let mut guards = vec![entry_is(spot), Guard::HashIs { file, is: None }];
         guards.extend(linked(&spot.directory));
+        Ok(Op::new(guards, self.made(spot, file, inode)))
+    }
+
+    /// The changes of a new file under a name. The times of a directory are no part of its inode.
+    fn made(&self, spot: &Spot, file: FileId, mut inode: Inode) -> Vec<Change> {
+        let kind = inode.kind();
+        let mut changes = vec![link(spot, Target { file, kind }), self.touch(spot)];
+        if kind == FileKind::Directory {
+            changes.push(Change::Touch {
+                directory: file,
+                mtime: inode.mtime,
+                ctime: self.time,
+            });
+            inode = attributes(inode);
+        } else {
+            inode.ctime = Some(self.time);
+        }
         let inode = Arc::new(inode);
-        let changes = vec![
-            Change::Set { file, inode },
-            link(spot, Target { file, kind }),
-        ];
-        Ok(Op::new(guards, changes))
+        changes.push(Change::Set { file, inode });
+        changes
+    }
+
+    /// A name of the directory changes.
+    fn touch(&self, spot: &Spot) -> Change {
+        Change::Touch {
+            directory: spot.directory.id,
+            mtime: self.time,
+            ctime: self.time,
+        }
+    }
+
+    /// Names of both directories change, which may be one.
+    fn touches(&self, one: &Spot, other: &Spot) -> impl Iterator<Item = Change> + use<> {
+        let second = (one.directory.id != other.directory.id).then(|| self.touch(other));
+        [self.touch(one)].into_iter().chain(second)
+    }
+
+    fn ctime(&self, before: Option<Time>) -> Option<Time> {
+        Some(ctime_after(before, self.time))
     }
 
     /// As [`Calls::create`], over a file that the name leads to: that file loses the name, like the one that a rename
@@ -139,9 +173,7 @@ impl Calls<'_> {
         }
         let mut guards = vec![entry_is(spot), Guard::HashIs { file, is: None }];
         guards.extend(linked(&spot.directory));
-        let inode = Arc::new(inode);
-        let target = Target { file, kind };
-        let mut changes = vec![Change::Set { file, inode }, link(spot, target)];
+        let mut changes = self.made(spot, file, inode);
         self.replace(false, over, replaced, &mut guards, &mut changes)?;
         Ok(Op::new(guards, changes))
     }
@@ -160,6 +192,7 @@ impl Calls<'_> {
         }
         let mut inode = Inode::clone(&held.inode);
         inode.links = inode.links.checked_add(1).ok_or(NoEffect::TooMany)?;
+        inode.ctime = self.ctime(inode.ctime);
         let mut guards = vec![entry_is(spot)];
         guards.extend(self.unchanged(held));
         guards.extend(linked(&spot.directory));
@@ -167,6 +200,7 @@ impl Calls<'_> {
         let changes = vec![
             Change::Set { file, inode },
             link(spot, Target { file, kind }),
+            self.touch(spot),
         ];
         Ok(Op::new(guards, changes))
     }
@@ -184,10 +218,11 @@ impl Calls<'_> {
             }
             Some(_) => {}
         }
-        let (mut guards, mut changes) = (vec![entry_is(spot)], vec![unlink(spot)]);
+        let mut guards = vec![entry_is(spot)];
+        let mut changes = vec![unlink(spot), self.touch(spot)];
         if let Some(held) = held {
             guards.extend(self.unchanged(held));
-            changes.push(without_name(held));
+            changes.push(self.without_name(held));
         }
         Ok(Op::new(guards, changes))
     }
@@ -203,7 +238,7 @@ impl Calls<'_> {
         }
         let directory = target.file;
         let guards = vec![entry_is(spot), Guard::Empty { directory }];
-        let mut changes = vec![unlink(spot)];
+        let mut changes = vec![unlink(spot), self.touch(spot)];
         if removes {
             changes.push(Change::Remove { file: directory });
         }
@@ -233,6 +268,7 @@ impl Calls<'_> {
         }
         let mut guards = vec![entry_is(from), entry_is(to)];
         let mut changes = vec![unlink(from), link(to, moved)];
+        changes.extend(self.touches(from, to));
         if let Some(over) = to.found {
             if over.file == moved.file {
                 return Ok(None);
@@ -268,7 +304,7 @@ impl Calls<'_> {
             (false, false) => {
                 if let Replaced::Dropped(held) = replaced {
                     guards.extend(self.unchanged(held));
-                    changes.push(without_name(held));
+                    changes.push(self.without_name(held));
                 }
             }
         }
@@ -300,21 +336,35 @@ impl Calls<'_> {
                 guards.push(guard);
             }
         }
-        Ok(Some(Op::new(
-            guards,
-            vec![link(one, second), link(other, first)],
-        )))
+        let mut changes = vec![link(one, second), link(other, first)];
+        changes.extend(self.touches(one, other));
+        Ok(Some(Op::new(guards, changes)))
     }
 
-    /// chmod, chown, utimes, setxattr: the inode with other attributes and the same content.
-    pub fn set_attributes(&self, held: &Held, mut inode: Inode) -> Op {
+    /// chmod, chown, utimes, setxattr: the inode with other attributes and the same content. `mtime`: the time that
+    /// utimes sets. Of a directory that is a change of its own, which meets no change of attributes or names.
+    pub fn set_attributes(&self, held: &Held, mut inode: Inode, mtime: Option<Time>) -> Op {
         inode.content = held.inode.content.clone();
         inode.size = held.inode.size;
-        self.set(held, inode)
+        if held.inode.kind() != FileKind::Directory {
+            inode.mtime = mtime.unwrap_or(inode.mtime);
+            return self.set(held, inode);
+        }
+        let touch = mtime.map(|mtime| Change::Touch {
+            directory: held.file,
+            mtime,
+            ctime: self.time,
+        });
+        if touch.is_some() && inode == *held.inode {
+            return Op::new(Vec::new(), touch.into_iter().collect());
+        }
+        let mut op = self.set(held, inode);
+        op.changes.extend(touch);
+        Op::new(op.guards, op.changes)
     }
 
     /// write, append, truncate: the inode with other content, made of the content that the caller has seen.
-    pub fn write(&self, held: &Held, content: Content, mtime: Mtime) -> Op {
+    pub fn write(&self, held: &Held, content: Content, mtime: Time) -> Op {
         let mut inode = Inode::clone(&held.inode);
         inode.size = content.size();
         inode.content = content;
@@ -322,7 +372,8 @@ impl Calls<'_> {
         self.set(held, inode)
     }
 
-    fn set(&self, held: &Held, inode: Inode) -> Op {
+    fn set(&self, held: &Held, mut inode: Inode) -> Op {
+        inode.ctime = self.ctime(held.inode.ctime);
         let (file, inode) = (held.file, Arc::new(inode));
         Op::new(
             self.unchanged(held).into(),
@@ -340,6 +391,26 @@ impl Calls<'_> {
         };
         [Guard::HashIs { file, is }, turn]
     }
+
+    /// The file with one name less.
+    fn without_name(&self, held: &Held) -> Change {
+        let file = held.file;
+        if held.inode.links <= 1 {
+            return Change::Remove { file };
+        }
+        let mut inode = Inode::clone(&held.inode);
+        inode.links -= 1;
+        inode.ctime = self.ctime(inode.ctime);
+        let inode = Arc::new(inode);
+        Change::Set { file, inode }
+    }
+}
+
+/// The ctime of a file that changes at a time by its device's clock, and has changed at `before` for the last time: later
+/// than that, whatever the clocks say.
+pub fn ctime_after(before: Option<Time>, now: Time) -> Time {
+    let later = before.map(|before| before.next().unwrap_or(before));
+    later.map_or(now, |later| later.max(now))
 }
 
 /// Takes the lock of a file, or renews it. `lock` is what the caller has seen; one of another device is taken over,
@@ -412,18 +483,6 @@ fn unlink(spot: &Spot) -> Change {
         directory: spot.directory.id,
         name: spot.name.clone(),
     }
-}
-
-/// The file with one name less.
-fn without_name(held: &Held) -> Change {
-    let file = held.file;
-    if held.inode.links <= 1 {
-        return Change::Remove { file };
-    }
-    let mut inode = Inode::clone(&held.inode);
-    inode.links -= 1;
-    let inode = Arc::new(inode);
-    Change::Set { file, inode }
 }
 
 /// The directory has not been removed from the one above it.

@@ -8,12 +8,13 @@ use super::itable::{Fold, MAX_TABLE_INLINE_BYTES};
 use super::key::Key;
 use super::principal::{Device, FileId, Name, Principal, Reader, Target, Writer};
 use trust::error::Reject;
-use trust::tree::inode::{Content, Inode, MAX_INODE_BYTES};
+use trust::tree::inode::{Content, Inode, MAX_INODE_BYTES, Time};
 
 /// One change of an op.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The file gets this inode. A directory gets its attributes and keeps its entries; its inode here has none.
+    /// The file gets this inode. A directory gets its attributes and keeps its entries and its time of modification; its
+    /// inode here has neither.
     Set {
         /// The file. A new one has a number of the author's device.
         file: FileId,
@@ -71,6 +72,16 @@ pub enum Change {
         /// The file.
         file: FileId,
     },
+    /// The directory gets these times. Without a guard, so that two devices that change names in one directory do not
+    /// meet. It goes with each change of a name, and with the directory's first inode.
+    Touch {
+        /// The directory.
+        directory: FileId,
+        /// Last change of its names, or what a program set.
+        mtime: Time,
+        /// When this was changed.
+        ctime: Time,
+    },
     /// A change of members, or an Accept. It takes effect at a later entry of its author.
     Decide(Decision),
 }
@@ -89,6 +100,7 @@ impl Change {
             | Change::Unlock { file }
             | Change::Pass { file, .. }
             | Change::Claim { file } => Key::Lock(*file),
+            Change::Touch { directory, .. } => Key::Times(*directory),
             Change::Decide(decision) => decision.key(),
         }
     }
@@ -151,6 +163,16 @@ impl Change {
                 w.out.u8(17);
                 w.file(file);
             }
+            Change::Touch {
+                directory,
+                mtime,
+                ctime,
+            } => {
+                w.out.u8(19);
+                w.file(directory);
+                mtime.encode(&mut w.out);
+                ctime.encode(&mut w.out);
+            }
             Change::Decide(decision) => decision.encode(w),
         }
     }
@@ -182,12 +204,18 @@ impl Change {
                 to: Device::decode(&mut r.rest)?,
             },
             17 => Change::Claim { file: r.file()? },
+            19 => Change::Touch {
+                directory: r.file()?,
+                mtime: Time::decode(&mut r.rest)?,
+                ctime: Time::decode(&mut r.rest)?,
+            },
             tag => Change::Decide(Decision::decode(tag, r)?),
         })
     }
 }
 
-/// An inode as a Set holds it. The entries of a directory are other keys, so its inode here has none.
+/// An inode as a Set holds it. The entries of a directory and its time of modification are other keys, so its inode here
+/// has none.
 fn decode_inode(r: &mut Reader<'_>) -> Result<Arc<Inode>, Reject> {
     let bytes = r.rest.bytes(MAX_INODE_BYTES)?;
     let inode = Inode::decode_within(bytes, MAX_TABLE_INLINE_BYTES)?;
@@ -195,7 +223,13 @@ fn decode_inode(r: &mut Reader<'_>) -> Result<Arc<Inode>, Reject> {
         Content::Directory {
             map: None,
             opaque: false,
-        } => {}
+        } => {
+            if inode.mtime != Time::default() {
+                return Err(r
+                    .rest
+                    .bad("a directory's inode with a time of modification"));
+            }
+        }
         Content::Directory { .. } => {
             return Err(r.rest.bad("a directory's inode with entries, or opaque"));
         }

@@ -8,21 +8,32 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::effect::Times;
 use super::itable::{Blocks, Fold, Known, MAX_TABLE_INLINE_BYTES, Tables};
 use super::principal::{INumber, Name, Target};
 use trust::error::Reject;
 use trust::handle::{Any, Block, Handle, Hasher, Kind, MapNode};
 use trust::reach::{Found, Wanted};
-use trust::tree::inode::{Content, Entry, Inode, Mtime};
+use trust::tree::inode::{Content, Entry, Inode, Time};
 use trust::tree::map::{self, MapRoot, Nodes};
 
 /// What has changed of a principal's files, as it is at the position of the fold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Inodes, a directory's without its entries; none for a file that is gone.
+    /// Inodes, a directory's without its entries and times; none for a file that is gone.
     pub inodes: BTreeMap<INumber, Option<Arc<Inode>>>,
     /// Entries of directories; none for a name that is gone.
     pub entries: BTreeMap<INumber, BTreeMap<Name, Option<Target>>>,
+    /// Times of directories. A directory whose inode is here has its times here.
+    pub times: BTreeMap<INumber, Times>,
+}
+
+impl Changes {
+    /// The files that have changed, some more than once.
+    fn files(&self) -> impl Iterator<Item = &INumber> {
+        let files = self.inodes.keys().chain(self.entries.keys());
+        files.chain(self.times.keys())
+    }
 }
 
 /// Why a fold was not computed.
@@ -42,7 +53,7 @@ pub fn first_root_directory() -> Inode {
         map: None,
         opaque: false,
     };
-    Inode::new(0o755, Mtime::default(), content)
+    Inode::new(0o755, Time::default(), content)
 }
 
 /// Computes the i-table of a principal at the position `upto`.
@@ -63,8 +74,7 @@ pub fn fold<B: Blocks>(
     let nodes = Stored { hasher, blocks };
     let mut values: BTreeMap<INumber, Option<Vec<u8>>> = BTreeMap::new();
     let mut before_them = old_inodes(before, changes, blocks)?;
-    let touched = changes.inodes.keys().chain(changes.entries.keys());
-    for number in touched {
+    for number in changes.files() {
         if values.contains_key(number) {
             continue;
         }
@@ -86,6 +96,9 @@ pub fn fold<B: Blocks>(
                 sink(Kind::Map, handle.any(), bytes);
             })?;
             new.size = new.content.size();
+            if let Some(times) = changes.times.get(number) {
+                new = times.on(new);
+            }
         }
         let (value, block) =
             Entry::place_within(&number.to_key(), &new, hasher, MAX_TABLE_INLINE_BYTES);
@@ -117,9 +130,7 @@ fn old_inodes<B: Blocks>(
     changes: &Changes,
     blocks: &B,
 ) -> Result<BTreeMap<INumber, Option<Inode>>, Unfolded> {
-    let touched: BTreeSet<INumber> = (changes.inodes.keys().chain(changes.entries.keys()))
-        .copied()
-        .collect();
+    let touched: BTreeSet<INumber> = changes.files().copied().collect();
     let mut tables = Tables::new(blocks);
     let keys: Vec<[u8; 12]> = touched.iter().map(INumber::to_key).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
@@ -129,6 +140,7 @@ fn old_inodes<B: Blocks>(
         let inode = changes.inodes.get(number).and_then(Option::as_ref);
         inode.is_some_and(|inode| matches!(inode.content, Content::Directory { .. }))
             || changes.entries.contains_key(number)
+            || changes.times.contains_key(number)
     };
     let mut found = BTreeMap::new();
     for number in touched.into_iter().filter(is_directory) {

@@ -15,7 +15,7 @@ use trust::encode::{Decoder, Encoder};
 use trust::error::Reject;
 use trust::handle::{Handle, InodeBlock};
 use trust::reach::{Found, Wanted};
-use trust::tree::inode::{Content, Entry, Inode};
+use trust::tree::inode::{Content, Entry, Inode, Time};
 use trust::tree::map::{ChildRef, Find, Item, MapRoot, Node};
 
 /// Longest content in an inode that lies in an i-table or in a Set, bytes.
@@ -380,11 +380,14 @@ fn named(name: &[u8], value: &[u8]) -> Result<(Name, Target), Reject> {
     Ok((Name::new(name)?, Target::decode(value)?))
 }
 
-/// The inode without the entries of a directory: what a Set holds, and what guards hash.
-pub(super) fn without_entries(mut inode: Inode) -> Inode {
+/// The inode of a file as guards look at it: of a directory, without its entries and without times. Those are values of
+/// their own, so that a change of names does not meet a change of attributes.
+pub(super) fn attributes(mut inode: Inode) -> Inode {
     if let Content::Directory { map, .. } = &mut inode.content {
         *map = None;
         inode.size = 0;
+        inode.mtime = Time::default();
+        inode.ctime = None;
     }
     inode
 }

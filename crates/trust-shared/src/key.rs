@@ -23,13 +23,15 @@ pub enum Key {
     Role(Principal, Principal),
     /// How far a silent device's entries count.
     Accepted(Device),
+    /// The times of a directory.
+    Times(FileId),
 }
 
 impl Key {
     /// The principals that the key names.
     pub(super) fn principals(&self) -> impl Iterator<Item = Principal> + use<> {
         let (first, second) = match self {
-            Key::Inode(file) | Key::Entry(file, _) | Key::Lock(file) => {
+            Key::Inode(file) | Key::Entry(file, _) | Key::Lock(file) | Key::Times(file) => {
                 (Some(file.principal), None)
             }
             Key::Fold(principal) | Key::Principal(principal) => (Some(*principal), None),
@@ -75,6 +77,10 @@ impl Key {
                 w.out.u8(8);
                 device.encode(&mut w.out);
             }
+            Key::Times(directory) => {
+                w.out.u8(9);
+                w.file(directory);
+            }
         }
     }
 
@@ -88,6 +94,7 @@ impl Key {
             6 => Key::Principal(r.principal()?),
             7 => Key::Role(r.principal()?, r.principal()?),
             8 => Key::Accepted(Device::decode(&mut r.rest)?),
+            9 => Key::Times(r.file()?),
             _ => return Err(r.rest.bad("an unknown kind of key")),
         })
     }

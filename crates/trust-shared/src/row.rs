@@ -49,6 +49,8 @@ pub enum Row {
     /// By how much the entry at a position changed the number of entries of a directory, since the last fold of its
     /// principal.
     Added(File, u64),
+    /// The times of a directory whose times changed since its principal's last fold.
+    Times(File),
     /// A decision that waits for its author's next entry: position and number of its op.
     Late(u64, u32),
     /// The log before the leaves whose hashes are here.
@@ -61,9 +63,11 @@ impl Row {
     /// The file of a row about one.
     pub(super) fn file(&self) -> Option<File> {
         match self {
-            Row::Lock(file) | Row::Inode(file) | Row::Entry(file, _) | Row::Added(file, _) => {
-                Some(*file)
-            }
+            Row::Lock(file)
+            | Row::Inode(file)
+            | Row::Entry(file, _)
+            | Row::Added(file, _)
+            | Row::Times(file) => Some(*file),
             _ => None,
         }
     }
@@ -83,9 +87,10 @@ impl Row {
             Row::Inode(file) => file.encode(e.u8(9)),
             Row::Entry(file, name) => file.encode(e.u8(10)).raw(name),
             Row::Added(file, at) => file.encode(e.u8(11)).raw(&at.to_be_bytes()),
-            Row::Late(at, op) => e.u8(12).raw(&at.to_be_bytes()).raw(&op.to_be_bytes()),
-            Row::Before => e.u8(13),
-            Row::Leaves(at) => e.u8(14).raw(&at.to_be_bytes()),
+            Row::Times(file) => file.encode(e.u8(12)),
+            Row::Late(at, op) => e.u8(13).raw(&at.to_be_bytes()).raw(&op.to_be_bytes()),
+            Row::Before => e.u8(14),
+            Row::Leaves(at) => e.u8(15).raw(&at.to_be_bytes()),
         };
         e.finish()
     }
@@ -108,12 +113,13 @@ impl Row {
             9 => Row::Inode(File::decode(&mut d)?),
             10 => Row::Entry(File::decode(&mut d)?, name(&mut d)?),
             11 => Row::Added(File::decode(&mut d)?, u64::from_be_bytes(d.array()?)),
-            12 => {
+            12 => Row::Times(File::decode(&mut d)?),
+            13 => {
                 let at = u64::from_be_bytes(d.array()?);
                 Row::Late(at, u32::from_be_bytes(d.array()?))
             }
-            13 => Row::Before,
-            14 => Row::Leaves(u64::from_be_bytes(d.array()?)),
+            14 => Row::Before,
+            15 => Row::Leaves(u64::from_be_bytes(d.array()?)),
             _ => return Err(d.bad("an unknown kind of row")),
         };
         d.finish()?;

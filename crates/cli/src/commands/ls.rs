@@ -82,7 +82,7 @@ impl Lines<'_> {
                 Some(owner) => format!("{}:{}", owner.uid, owner.gid),
                 None => "-".to_owned(),
             };
-            let (mode, mtime) = (entry::mode(inode), entry::mtime(inode.mtime));
+            let (mode, mtime) = (entry::mode(inode), entry::time(inode.mtime));
             let (links, size) = (inode.links, inode.content.size());
             let columns = format!("{mode} {links:>3} {owner:>9} {size:>12} {mtime} ");
             self.output.raw(columns.as_bytes())?;

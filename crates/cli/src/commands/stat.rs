@@ -155,7 +155,10 @@ fn print_file(
     if record.contains_key("size") {
         output.line(&format!("size     {size} ({})", units::size(size)))?;
     }
-    output.line(&format!("modified {}", entry::mtime(inode.mtime)))?;
+    output.line(&format!("modified {}", entry::time(inode.mtime)))?;
+    if let Some(ctime) = inode.ctime {
+        output.line(&format!("changed  {}", entry::time(ctime)))?;
+    }
     output.line(&format!("links    {}", inode.links))?;
     if let Some(owner) = &inode.owner {
         output.line(&format!("owner    {}:{}", owner.uid, owner.gid))?;

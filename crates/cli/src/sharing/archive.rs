@@ -2,7 +2,7 @@
 //! and attributes stand in pax records, which hold any bytes.
 
 use bytes::Bytes;
-use trust::inode::Mtime;
+use trust::inode::Time;
 
 /// Length of a header, and of what pads content, bytes.
 const BLOCK: usize = 512;
@@ -36,7 +36,7 @@ pub struct Member<'a> {
     /// Permission bits.
     pub mode: u16,
     /// Time of modification.
-    pub mtime: Mtime,
+    pub mtime: Time,
     /// Extended attributes.
     pub xattrs: &'a [(Bytes, Bytes)],
 }
@@ -109,7 +109,7 @@ fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 }
 
 /// `[-]SECONDS.FRACTION`.
-fn time(mtime: Mtime) -> String {
+fn time(mtime: Time) -> String {
     match (mtime.seconds, mtime.nanos) {
         (seconds @ 0.., nanos) => format!("{seconds}.{nanos:09}"),
         (seconds, 0) => seconds.to_string(),
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn times_before_1970_have_their_fraction() {
-        let time = |seconds, nanos| time(Mtime { seconds, nanos });
+        let time = |seconds, nanos| time(Time { seconds, nanos });
         assert_eq!(time(12, 5), "12.000000005");
         assert_eq!(time(-2, 750_000_000), "-1.250000000");
         assert_eq!(time(-1, 0), "-1");
@@ -188,7 +188,7 @@ mod tests {
             path: path.as_bytes(),
             what,
             mode: 0o640,
-            mtime: Mtime {
+            mtime: Time {
                 seconds: 1_000_000_000,
                 nanos: 0,
             },

@@ -255,7 +255,7 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use trust::inode::{Content, Inode, Mtime};
+    use trust::inode::{Content, Inode, Time};
     use trust::map::MapRoot;
 
     use super::*;
@@ -294,7 +294,7 @@ mod tests {
                 map: Some(root(number)),
                 opaque: false,
             };
-            let inode = Inode::new(0o755, Mtime::default(), content);
+            let inode = Inode::new(0o755, Time::default(), content);
             Change {
                 path: format!("{number:08}").into(),
                 old: None,

@@ -9,7 +9,7 @@ use reader::{Prefetcher, Spawner};
 use sim::random::{Random, noise};
 use store::memory::MemoryStore;
 use store::mirrors::Mirrors;
-use trust::inode::Mtime;
+use trust::inode::Time;
 
 use super::*;
 
@@ -68,7 +68,7 @@ impl World {
 }
 
 fn file(content: FileContent) -> Inode {
-    Inode::new(0o644, Mtime::default(), Content::Regular(content))
+    Inode::new(0o644, Time::default(), Content::Regular(content))
 }
 
 /// Some random changes, to the overlay, to the local bytes and to a vector.

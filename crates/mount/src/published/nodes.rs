@@ -402,13 +402,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use trust::inode::Mtime;
+    use trust::inode::Time;
 
     use super::*;
 
     fn file(text: &'static str) -> Inode {
         let content = FileContent::Inline(Bytes::from_static(text.as_bytes()));
-        Inode::new(0o644, Mtime::default(), Content::Regular(content))
+        Inode::new(0o644, Time::default(), Content::Regular(content))
     }
 
     fn directory() -> Inode {
@@ -416,7 +416,7 @@ mod tests {
             map: None,
             opaque: false,
         };
-        Inode::new(0o755, Mtime::default(), content)
+        Inode::new(0o755, Time::default(), content)
     }
 
     fn nodes() -> (Nodes, Arc<Node>) {

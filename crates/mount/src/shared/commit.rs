@@ -11,10 +11,11 @@ use std::time::Duration;
 use bulla::edit::Edit;
 use reader::Fetch;
 use share::client::{ClientError, NewFile, conflict_name};
-use share::files::{Call, FileRef, Refused, Replace};
+use share::files::{Call, FileRef, Refused, Replace, Stamped};
 use store::StoreError;
 use tokio::time::timeout_at;
 use trust::inode::{Content, Inode};
+use trust_shared::calls::ctime_after;
 
 use super::core::{Core, found, is_absent, place, place_of};
 use super::failure::Failure;
@@ -96,11 +97,16 @@ impl Core {
                 mtime: taken.mtime,
                 expect: Some(taken.base.content.clone()),
             };
+            let set = Stamped {
+                time: taken.mtime,
+                call: set,
+            };
             let why = match self.change_patiently(set).await {
                 Ok((_, at)) => {
                     let mut inode = Inode::clone(&taken.base);
                     inode.size = content.size();
                     (inode.content, inode.mtime) = (content, taken.mtime);
+                    inode.ctime = Some(ctime_after(inode.ctime, taken.mtime));
                     return Ok(Ended::Committed(Arc::new(inode), at));
                 }
                 Err(why) => why,

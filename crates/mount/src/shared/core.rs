@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use bulla::shared::{SharedVolume, now};
 use reader::{Fetch, Tree};
 use share::client::{Answered, ClientError, NewFile, Phase, Stopped};
-use share::files::{Answer, Call, File, Place, Refused};
+use share::files::{Answer, Call, File, Place, Refused, Stamped};
 use tokio::runtime::Handle;
-use trust::inode::Mtime;
+use trust::inode::Time;
 use trust_shared::principal::{Device, FileId, Name};
 
 use super::directory::OpenDirectory;
@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// The time of a change that is made now.
-    pub fn now() -> Mtime {
+    pub fn now() -> Time {
         now()
     }
 
@@ -257,7 +257,10 @@ impl Core {
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn change_patiently(&self, call: Call) -> Result<(Answer, u64), Failure> {
+    pub async fn change_patiently(
+        &self,
+        call: impl Into<Stamped>,
+    ) -> Result<(Answer, u64), Failure> {
         self.may_commit()?;
         let calling = self.volume.client().call(call, Instant::now() + FOR_EVER);
         used(self.here(calling).await?)

@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use bulla::edit::{From, Moved, Overlay};
 use tokio::sync::watch;
-use trust::inode::{Content as InodeContent, Inode, Mtime};
+use trust::inode::{Content as InodeContent, Inode, Time};
+use trust_shared::calls::ctime_after;
 
 use super::failure::Failure;
 use super::loss::Loss;
@@ -126,7 +127,7 @@ pub struct Local {
     /// The bytes.
     pub spool: Arc<Spool>,
     /// When a program wrote last.
-    pub mtime: Mtime,
+    pub mtime: Time,
     /// When the oldest of the changes was made.
     pub since: Instant,
     /// Handles that wrote.
@@ -147,7 +148,7 @@ pub struct Taken {
     /// The bytes.
     pub spool: Arc<Spool>,
     /// When a program wrote last.
-    pub mtime: Mtime,
+    pub mtime: Time,
 }
 
 /// Where the bytes of a read are.
@@ -239,6 +240,8 @@ impl Content {
         if let Some(local) = &state.local {
             shown.size = local.overlay.len();
             shown.mtime = local.mtime;
+            // The same that the commit gives it: git keeps the times that it sees before close.
+            shown.ctime = Some(ctime_after(shown.ctime, local.mtime));
         }
         if state.is_removed {
             shown.links = 0;
@@ -284,7 +287,7 @@ impl Content {
     pub fn change<T>(
         &self,
         spools: &Spools,
-        (handle, now): (Option<u64>, Mtime),
+        (handle, now): (Option<u64>, Time),
         change: impl FnOnce(&mut Local) -> Result<T, Failure>,
     ) -> Result<Option<(T, bool)>, Failure> {
         let mut state = lock(&self.state);

@@ -1,13 +1,13 @@
 //! What requests about names and attributes mean. Every change is a call of the log, and its errno is what the log says.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use fuser::{FileAttr, RenameFlags, TimeOrNow};
 use share::client::NewFile;
 use share::files::{Attributes as Set, Call, FileRef, Over, Place, Refused, Replace};
-use trust::inode::{Content, FileContent, Inode, Mtime};
+use trust::inode::{Content, FileContent, Inode, Time};
 use trust_shared::principal::Name;
 
 use super::core::{Core, done, found, is_absent, place, place_of};
@@ -335,29 +335,9 @@ pub fn content_of(mode: u32) -> Result<Content, Failure> {
 }
 
 /// A time as inodes have it.
-fn mtime(time: TimeOrNow) -> Mtime {
-    let time = match time {
+fn mtime(time: TimeOrNow) -> Time {
+    Time::from(match time {
         TimeOrNow::Now => SystemTime::now(),
         TimeOrNow::SpecificTime(time) => time,
-    };
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => Mtime {
-            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanos: since.subsec_nanos(),
-        },
-        Err(before) => {
-            let before = before.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Mtime {
-                    seconds: -seconds,
-                    nanos: 0,
-                },
-                nanos => Mtime {
-                    seconds: -seconds - 1,
-                    nanos: 1_000_000_000 - nanos,
-                },
-            }
-        }
-    }
+    })
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use sim::model::inode;
 use trust::array::Extent;
-use trust::inode::{Content, Extension, FileContent, Inode, Mtime};
+use trust::inode::{Content, Extension, FileContent, Inode, Time};
 
 use crate::fixture::{World, noise, symlink};
 
@@ -90,7 +90,7 @@ async fn all_times_are_the_exact_mtime() {
     ];
     for (name, seconds, nanos) in times {
         let mut file = world.file(name.as_bytes());
-        file.mtime = Mtime { seconds, nanos };
+        file.mtime = Time { seconds, nanos };
         entries.push((name, file));
     }
     entries.sort_by_key(|(name, _)| *name);
@@ -137,7 +137,7 @@ async fn modes_come_with_all_their_bits() {
 async fn all_stat_calls_give_the_same_attributes() {
     let mut world = World::new();
     let mut file = world.file(&noise(3, 5000));
-    file.mtime = Mtime {
+    file.mtime = Time {
         seconds: 1_600_000_000,
         nanos: 42,
     };

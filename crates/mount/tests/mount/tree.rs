@@ -11,7 +11,7 @@ use mount::{MountOptions, Ownership};
 use rustix::fs::{Dir, Mode, OFlags};
 use sim::model::inode;
 use trust::array::Extent;
-use trust::inode::{Content, FileContent, Inode, Mtime, Owner, Xattrs};
+use trust::inode::{Content, FileContent, Inode, Owner, Time, Xattrs};
 
 use crate::fixture::{TestMount, World, errno, noise, quick, symlink};
 
@@ -22,7 +22,7 @@ async fn attributes_are_as_published() {
     let mut world = World::new();
     let mut odd = world.file(b"odd");
     odd.mode = 0o4751;
-    odd.mtime = Mtime {
+    odd.mtime = Time {
         seconds: -5,
         nanos: 250_000_000,
     };

@@ -1,7 +1,7 @@
 //! The fields of a tar header: octal and base-256 numbers, names, the checksum; and the numbers and
 //! times of pax records. All of it is untrusted: each field has exactly one interpretation or is refused.
 
-use trust::inode::Mtime;
+use trust::inode::Time;
 
 /// Length of a header and of what pads content, bytes.
 pub(crate) const BLOCK: usize = 512;
@@ -127,7 +127,7 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
 }
 
 /// `[-]SECONDS[.FRACTION]`, rounded down to the nanosecond.
-pub(crate) fn time(text: &[u8]) -> Option<Mtime> {
+pub(crate) fn time(text: &[u8]) -> Option<Time> {
     let (negative, text) = match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),
         None => (false, text),
@@ -143,7 +143,7 @@ pub(crate) fn time(text: &[u8]) -> Option<Mtime> {
     let nanos = (0..9).fold(0u32, |sum, at| sum * 10 + digit(at));
     let beyond = fraction.iter().skip(9).any(|d| *d != b'0');
     if !negative {
-        return Some(Mtime { seconds, nanos });
+        return Some(Time { seconds, nanos });
     }
     // −1.25 s is 0.75 s after −2 s; fractions of a nanosecond are rounded down as well.
     let nanos = i64::from(nanos) + i64::from(beyond);
@@ -151,7 +151,7 @@ pub(crate) fn time(text: &[u8]) -> Option<Mtime> {
         0 => (-seconds, 0),
         nanos => ((-seconds).checked_sub(1)?, 1_000_000_000 - nanos),
     };
-    Some(Mtime {
+    Some(Time {
         seconds,
         nanos: u32::try_from(nanos).ok()?,
     })
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn times_round_down() {
-        let at = |seconds, nanos| Some(Mtime { seconds, nanos });
+        let at = |seconds, nanos| Some(Time { seconds, nanos });
         assert_eq!(time(b"12"), at(12, 0));
         assert_eq!(time(b"12.5"), at(12, 500_000_000));
         assert_eq!(time(b"12.1234567899"), at(12, 123_456_789));

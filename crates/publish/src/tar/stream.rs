@@ -8,7 +8,7 @@
 use std::io::{ErrorKind, Read};
 
 use bytes::Bytes;
-use trust::inode::Mtime;
+use trust::inode::Time;
 
 use super::header::{BLOCK, Header, decimal, number, text, time};
 use crate::publish_error::PublishError;
@@ -49,7 +49,7 @@ pub(crate) struct Member {
     pub mode: u16,
     pub uid: i64,
     pub gid: i64,
-    pub mtime: Mtime,
+    pub mtime: Time,
     /// In the order of the archive.
     pub xattrs: Vec<(Bytes, Bytes)>,
     /// Access control lists, as the archive has them ([`access::is_list`]).
@@ -72,7 +72,7 @@ struct Pax {
     size: Option<u64>,
     uid: Option<i64>,
     gid: Option<i64>,
-    mtime: Option<Mtime>,
+    mtime: Option<Time>,
     xattrs: Vec<(Bytes, Bytes)>,
     lists: Vec<(Bytes, Bytes)>,
     sparse_major: Option<u64>,
@@ -208,7 +208,7 @@ impl<R: Read> Archive<R> {
         }
         let mtime = match pax.mtime {
             Some(mtime) => mtime,
-            None => Mtime {
+            None => Time {
                 seconds: self.signed(header.mtime())?,
                 nanos: 0,
             },

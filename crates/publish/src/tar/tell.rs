@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Sender, bounded};
 use trust::Hasher;
-use trust::inode::{Content, Inode, Mtime, link_group};
+use trust::inode::{Content, Inode, Time, link_group};
 
 use super::{Unpacked, refused};
 use crate::assemble::{Assembler, Tree};
@@ -228,7 +228,7 @@ impl Teller<'_> {
                 map: None,
                 opaque: false,
             };
-            Inode::new(IMPLICIT_MODE, Mtime::default(), empty)
+            Inode::new(IMPLICIT_MODE, Time::default(), empty)
         };
         self.send(Event::Close {
             inode: Box::new(level.inode.unwrap_or_else(implicit)),

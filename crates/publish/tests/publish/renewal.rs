@@ -17,7 +17,7 @@ use trust::floor::Floor;
 use trust::frame::Packer;
 use trust::handle::InodeBlock;
 use trust::head::{Head, first_log};
-use trust::inode::{Content, Inode, Mtime};
+use trust::inode::{Content, Inode, Time};
 use trust::judge::{Offer, Terms};
 use trust::key::SecretKey;
 use trust::policy::{Genesis, Roles, Threshold, VolumeId};
@@ -51,7 +51,7 @@ fn volume_from(repo: &Path, versions: u64, start: u64) -> VolumeId {
         map: None,
         opaque: false,
     };
-    let inode = Inode::new(0o755, Mtime::default(), empty).encode();
+    let inode = Inode::new(0o755, Time::default(), empty).encode();
     let root = genesis.hasher().handle::<InodeBlock>(&inode);
     let repository = Repository::create(repo).unwrap();
     let mut writer = Writer::begin(&repository).unwrap();

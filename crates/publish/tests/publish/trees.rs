@@ -16,7 +16,7 @@ use publish::publish_error::{PublishError, Unreadable};
 use publish::{PublishOptions, publish};
 use sim::random::noise;
 use sim::time::now;
-use trust::inode::{Content, FileContent, Mtime};
+use trust::inode::{Content, FileContent, Time};
 use trust::key::SecretKey;
 
 use crate::place::{Place, key};
@@ -70,7 +70,7 @@ fn every_kind_and_attribute_comes_back() {
         assert_eq!(u32::from(inode.mode), metadata.mode() & 0o7777, "{path}");
         assert_eq!(u64::from(inode.links), metadata.nlink(), "{path}");
         assert_eq!(inode.owner, None);
-        let mtime = Mtime {
+        let mtime = Time {
             seconds: metadata.mtime(),
             nanos: metadata.mtime_nsec() as u32,
         };

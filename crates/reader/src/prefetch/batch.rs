@@ -145,7 +145,7 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trust::inode::Mtime;
+    use trust::inode::Time;
 
     fn file(number: u8, len: u64) -> Inode {
         let top = [number; 32];
@@ -155,7 +155,7 @@ mod tests {
             top,
         };
         let content = Content::Regular(FileContent::Array(root));
-        Inode::new(0o644, Mtime::default(), content)
+        Inode::new(0o644, Time::default(), content)
     }
 
     fn fill(batch: &mut Batch, files: &[(u8, u64)]) {

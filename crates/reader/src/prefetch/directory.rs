@@ -233,7 +233,7 @@ impl DirectoryPrefetch {
 mod tests {
     use trust::Handle;
     use trust::array::ArrayRoot;
-    use trust::inode::{Content, FileContent, Mtime};
+    use trust::inode::{Content, FileContent, Time};
 
     use super::*;
 
@@ -253,7 +253,7 @@ mod tests {
             top: [number; 32],
         };
         let content = Content::Regular(FileContent::Array(root));
-        Inode::new(0o644, Mtime::default(), content)
+        Inode::new(0o644, Time::default(), content)
     }
 
     /// Two waits in each of four directories; readers want all that is prefetched then, or nothing.

@@ -117,7 +117,22 @@ impl Lost {
             changed.extend(body.ops().iter().filter_map(changed_by));
             for change in body.ops().iter().flat_map(|op| &op.changes) {
                 match change {
-                    Change::Set { file, inode } => drop(inodes.insert(*file, Arc::clone(inode))),
+                    Change::Set { file, inode } => {
+                        let mut inode = Arc::clone(inode);
+                        if let Some(before) = inodes.get(file)
+                            && inode.kind() == FileKind::Directory
+                        {
+                            Arc::make_mut(&mut inode).mtime = before.mtime;
+                        }
+                        inodes.insert(*file, inode);
+                    }
+                    Change::Touch {
+                        directory, mtime, ..
+                    } => {
+                        if let Some(inode) = inodes.get_mut(directory) {
+                            Arc::make_mut(inode).mtime = *mtime;
+                        }
+                    }
                     Change::Remove { file } => {
                         inodes.remove(file);
                         changed.remove(file);
@@ -491,7 +506,7 @@ fn mark(memory: &Path) -> Result<(), ClientError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trust::tree::inode::{FileContent, Mtime};
+    use trust::tree::inode::{FileContent, Time};
     use trust_shared::principal::{Device, INumber, Principal};
 
     fn written(name: &[u8], seconds: i64) -> Written {
@@ -502,7 +517,7 @@ mod tests {
                 counter: 9,
             },
         };
-        let mtime = Mtime { seconds, nanos: 0 };
+        let mtime = Time { seconds, nanos: 0 };
         let inode = Inode::new(0o644, mtime, Content::Regular(FileContent::Empty));
         Written {
             file,

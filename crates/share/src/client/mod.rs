@@ -74,7 +74,7 @@ use wire::shared::LinkOptions;
 
 pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
-use crate::files::{Answer, Basis, Call, Cursor, Feed, Refused, ShelfBytes};
+use crate::files::{Answer, Basis, Call, Cursor, Feed, Refused, ShelfBytes, Stamped};
 pub use beacons::BeaconStatus;
 pub use begin::{Begun, begin};
 pub use checkpoint::Signable;
@@ -198,15 +198,19 @@ impl Drop for Leave<'_> {
 }
 
 impl Client {
-    /// A call, and its answer.
+    /// A call, and its answer. Without a [`Stamped::time`] of its own it is made now.
     ///
     /// # Errors
     /// [`ClientError::Deadline`]: a call that changes something may still have effect then, also when the future is
     /// dropped. It comes earlier when the server refuses this device for good. [`ClientError::Stopped`],
     /// [`ClientError::Busy`].
-    pub async fn call(&self, call: Call, deadline: Instant) -> Result<Answered, ClientError> {
+    pub async fn call(
+        &self,
+        call: impl Into<Stamped>,
+        deadline: Instant,
+    ) -> Result<Answered, ClientError> {
         tokio::select! {
-            answered = self.enter(call, false, deadline) => answered,
+            answered = self.enter(call.into(), false, deadline) => answered,
             connection = self.refused() => Err(ClientError::Deadline { connection }),
         }
     }
@@ -237,7 +241,7 @@ impl Client {
             let why = "a change without the server";
             return Err(ClientError::Unsupported(why.to_owned()));
         }
-        self.enter(call, true, deadline).await
+        self.enter(call.into(), true, deadline).await
     }
 
     /// What may have changed since a cursor, by this device too: files and names, in the order of the log. Waits until
@@ -276,7 +280,7 @@ impl Client {
 
     async fn enter(
         &self,
-        call: Call,
+        call: Stamped,
         looks: bool,
         deadline: Instant,
     ) -> Result<Answered, ClientError> {

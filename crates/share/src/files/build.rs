@@ -95,6 +95,7 @@ impl Sight<'_> {
     fn calls(&self) -> Calls<'_> {
         Calls {
             volume: self.volume,
+            time: self.time,
         }
     }
 
@@ -104,7 +105,7 @@ impl Sight<'_> {
             true => Refused::Stale,
             false => Refused::NotFound,
         };
-        let inode = self.inode(&id)?.ok_or(gone)?;
+        let inode = self.shown(&id)?.ok_or(gone)?;
         Ok(Plan::Says(Answer::Found(File { id, inode })))
     }
 
@@ -250,7 +251,8 @@ impl Sight<'_> {
                     return Err(Refused::Stale.into());
                 }
                 let inode = attributes.apply(&held.inode)?;
-                Plan::op(self.calls().set_attributes(&held, inode))
+                let op = self.calls().set_attributes(&held, inode, attributes.mtime);
+                Plan::op(op)
             }
             _ => Err(Refused::NotFound.into()),
         }

@@ -1,10 +1,11 @@
 //! What programs ask of a volume. The bytes of a call, for the journal, are in `codec`.
 
 use std::hash::{Hash, Hasher};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use trust::handle::{Handle, InodeBlock};
-use trust::tree::inode::{Content, Inode, Mtime, Owner};
+use trust::tree::inode::{Content, Inode, Owner, Time};
 use trust_shared::decision::Decision;
 use trust_shared::principal::{FileId, Name, Principal};
 
@@ -81,7 +82,7 @@ pub struct Attributes {
     /// Permission bits.
     pub mode: Option<u16>,
     /// Time of last modification.
-    pub mtime: Option<Mtime>,
+    pub mtime: Option<Time>,
     /// Numeric user and group.
     pub owner: Option<Owner>,
     /// Extended attributes that get a value, or go.
@@ -166,7 +167,7 @@ pub enum Call {
         /// Its content.
         content: Content,
         /// Time of modification.
-        mtime: Mtime,
+        mtime: Time,
         /// The content that this one was made of. When the file has another one, the call is refused as stale.
         expect: Option<Content>,
     },
@@ -221,6 +222,23 @@ pub enum Call {
         /// The file.
         file: FileRef,
     },
+}
+
+/// A call, and when its program made it. However often it is built, its ops have this time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stamped {
+    /// By the clock of the device.
+    pub time: Time,
+    /// The call.
+    pub call: Call,
+}
+
+impl From<Call> for Stamped {
+    /// A call that is made now.
+    fn from(call: Call) -> Stamped {
+        let time = SystemTime::now().into();
+        Stamped { time, call }
+    }
 }
 
 impl Call {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! call   = format u8 (0) | kind u8 | fields, in their order
+//! stamped = seconds, zigzag varint | nanoseconds varint | call
 //! file   = principal [32] | device varint | counter varint
 //! name   = length varint | bytes
 //! place  = file | count varint | name * count
@@ -18,7 +19,7 @@ use trust::encode::{Decoder, Encoder};
 use trust::error::Reject;
 use trust::handle::Handle;
 use trust::tree::inode::{
-    Content, Inode, MAX_INODE_BYTES, MAX_NAME_BYTES, MAX_XATTR_VALUE_BYTES, Mtime, Owner,
+    Content, Inode, MAX_INODE_BYTES, MAX_NAME_BYTES, MAX_XATTR_VALUE_BYTES, Owner, Time,
 };
 use trust_shared::calls::decide;
 use trust_shared::change::Change;
@@ -27,7 +28,9 @@ use trust_shared::entry::MAX_OPS_BYTES;
 use trust_shared::ops::Body;
 use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
-use super::call::{Attributes, Call, FileRef, MAX_PLACE_NAMES, Over, Place, Replace, Seen};
+use super::call::{
+    Attributes, Call, FileRef, MAX_PLACE_NAMES, Over, Place, Replace, Seen, Stamped,
+};
 use super::feed::Cursor;
 
 const FORMAT: u8 = 0;
@@ -113,7 +116,7 @@ impl Call {
                 file.encode(e);
                 encode_content(e, content, *mtime);
                 option(e, expect.as_ref(), |e, content| {
-                    encode_content(e, content, Mtime::default());
+                    encode_content(e, content, Time::default());
                 });
             }
             Call::SetAttributes {
@@ -226,6 +229,27 @@ impl Call {
             true => Ok(call),
             false => Err(Decoder::new(&[], WHAT).bad("another encoding of a call")),
         }
+    }
+}
+
+impl Stamped {
+    /// The bytes of the time and the call.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::new();
+        self.time.encode(&mut e);
+        e.raw(&self.call.encode());
+        e.finish()
+    }
+
+    /// Reads what [`Stamped::encode`] wrote.
+    ///
+    /// # Errors
+    /// Those of [`Call::decode`].
+    pub fn decode(bytes: &[u8]) -> Result<Stamped, Reject> {
+        let mut d = Decoder::new(bytes, WHAT);
+        let time = Time::decode(&mut d)?;
+        let call = Call::decode(d.raw(d.remaining())?)?;
+        Ok(Stamped { time, call })
     }
 }
 
@@ -382,7 +406,7 @@ impl Seen {
     fn encode(&self, e: &mut Encoder) {
         option(e, self.0.as_ref(), |e, (file, content)| {
             encode_file(e, file);
-            encode_content(e, content, Mtime::default());
+            encode_content(e, content, Time::default());
         });
     }
 
@@ -416,7 +440,7 @@ impl Attributes {
         let mode = read_option(d, |d| d.u16())?;
         let mtime = read_option(d, |d| {
             let (seconds, nanos) = (d.u64()? as i64, d.u32()?);
-            Ok(Mtime { seconds, nanos })
+            Ok(Time { seconds, nanos })
         })?;
         let owner = read_option(d, |d| {
             let (uid, gid) = (d.u32()?, d.u32()?);
@@ -489,7 +513,7 @@ pub(super) fn read_name(d: &mut Decoder<'_>) -> Read<Name> {
     Name::new(d.bytes(MAX_NAME_BYTES)?)
 }
 
-fn encode_content(e: &mut Encoder, content: &Content, mtime: Mtime) {
+fn encode_content(e: &mut Encoder, content: &Content, mtime: Time) {
     e.bytes(&Inode::new(0, mtime, content.clone()).encode());
 }
 

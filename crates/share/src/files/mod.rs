@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trust::device::DeviceKey;
 use trust::error::Reject;
+use trust::tree::inode::Time;
 use trust_shared::effect::{Missing, Replay, Stop, Volume as Terms};
 use trust_shared::genesis::Policies;
 use trust_shared::key::Key;
@@ -76,7 +77,7 @@ mod turn;
 pub use answer::{Answer, Basis, Changed, File, Listed, Refused, Roll};
 pub use call::{
     Attributes, Call, FileRef, MAX_CALL_BYTES, MAX_LISTED, MAX_LISTED_INODES, MAX_PLACE_NAMES,
-    Over, Place, Replace, Seen,
+    Over, Place, Replace, Seen, Stamped,
 };
 pub use checkpoint::NoRows;
 pub use feed::{After, Cursor, Feed, MAX_TOUCHED, Thing, Touched};
@@ -220,6 +221,7 @@ impl Files {
         replay: &'a mut Replay,
         device: Device,
         (at, members_at): (u64, u64),
+        time: Time,
     ) -> Sight<'a> {
         Sight {
             replay,
@@ -229,11 +231,16 @@ impl Files {
             at,
             members_at,
             device,
+            time,
             about: Vec::new(),
         }
     }
 
-    fn planned(&self, call: &Call, attempt: &Attempt<DeviceKey>) -> Result<(Plan, Basis), Halt> {
+    fn planned(
+        &self,
+        Stamped { time, call }: &Stamped,
+        attempt: &Attempt<DeviceKey>,
+    ) -> Result<(Plan, Basis), Halt> {
         if let Some(why) = &self.mute {
             return Err(Halt::Refused(why.clone()));
         }
@@ -261,7 +268,7 @@ impl Files {
         }
         self.ask(question, |replay| {
             let at = replay.size();
-            let mut sight = self.sight(replay, device, (at, END));
+            let mut sight = self.sight(replay, device, (at, END), *time);
             let plan = match sight.plan(call, attempt) {
                 Err(Halt::Refused(why)) => Plan::Says(Answer::Refused(why)),
                 plan => plan?,
@@ -351,7 +358,7 @@ impl volume::Roll<Product> for Files {
 }
 
 impl Volume<Product> for Files {
-    type Call = Call;
+    type Call = Stamped;
     type Answer = Answer;
     type Basis = Basis;
     type Missing = Missing;
@@ -362,7 +369,7 @@ impl Volume<Product> for Files {
         number.map_or(0, |number| self.members().accepted(number, END))
     }
 
-    fn build(&self, call: &Call, attempt: &Attempt<DeviceKey>) -> Build<Product, Self> {
+    fn build(&self, call: &Stamped, attempt: &Attempt<DeviceKey>) -> Build<Product, Self> {
         match self.planned(call, attempt) {
             Ok((Plan::Says(answer), basis)) => Build::Says(answer, basis),
             Ok((Plan::Op(op, blocks), _)) => Build::Op(op, blocks),
@@ -373,11 +380,11 @@ impl Volume<Product> for Files {
         }
     }
 
-    fn outcome(&self, at: u64, op: usize, call: &Call) -> Outcome<Product, Self> {
+    fn outcome(&self, at: u64, op: usize, call: &Stamped) -> Outcome<Product, Self> {
         self.became(at, op, call)
     }
 
-    fn leftover(&self, device: DeviceKey, wanted: &[Op]) -> Leftover<Missing, Call> {
+    fn leftover(&self, device: DeviceKey, wanted: &[Op]) -> Leftover<Missing, Stamped> {
         match self.mute {
             Some(_) => Leftover::Nothing,
             None => self.unused(device, wanted),

@@ -11,7 +11,7 @@ use trust_shared::outcome::{NoEffect, Outcome as Became};
 use trust_shared::principal::{Device, FileId};
 
 use super::answer::{Answer, Basis, Changed, Refused};
-use super::call::Call;
+use super::call::{Call, Stamped};
 use super::plan::{Plan, Try};
 use super::sight::Halt;
 use super::turn::{do_the_same, only_claims};
@@ -23,7 +23,7 @@ type Decided = Result<Outcome<Product, Files>, Halt>;
 
 impl Files {
     /// What became of an op of an entry of this device.
-    pub(super) fn became(&self, at: u64, op: usize, call: &Call) -> Outcome<Product, Files> {
+    pub(super) fn became(&self, at: u64, op: usize, call: &Stamped) -> Outcome<Product, Files> {
         if let Some(why) = &self.mute {
             return Outcome::Done(Answer::Refused(why.clone()), Basis::default());
         }
@@ -37,7 +37,8 @@ impl Files {
         }
     }
 
-    fn decided(&self, replay: &mut Replay, (at, op): (u64, usize), call: &Call) -> Decided {
+    fn decided(&self, replay: &mut Replay, (at, op): (u64, usize), stamped: &Stamped) -> Decided {
+        let call = &stamped.call;
         let sources = Sources {
             members: self.members(),
             stored: &*self.shelf,
@@ -65,7 +66,7 @@ impl Files {
             Became::None(why) => {
                 let author = replay.author(at);
                 let author = author.ok_or(Refused::NotPermitted)?;
-                self.failed(replay, (at, author), call, (&sent, why), rests_on)
+                self.failed(replay, (at, author), stamped, (&sent, why), rests_on)
             }
         }
     }
@@ -75,7 +76,7 @@ impl Files {
         &self,
         replay: &mut Replay,
         (at, author): (u64, Device),
-        call: &Call,
+        Stamped { time, call }: &Stamped,
         (sent, why): (&Op, NoEffect),
         rests_on: impl Fn(&Replay) -> Result<Basis, Halt>,
     ) -> Decided {
@@ -89,7 +90,7 @@ impl Files {
                 false => refused(replay),
             };
         }
-        let mut sight = self.sight(replay, author, (at, at));
+        let mut sight = self.sight(replay, author, (at, at), *time);
         let plan = match sight.plan(call, Try::default()) {
             Err(Halt::Refused(why)) => Plan::Says(Answer::Refused(why)),
             plan => plan?,
@@ -183,6 +184,7 @@ fn done(op: &Op, call: &Call) -> Answer {
                 | Change::Lock { file }
                 | Change::Unlock { file }
                 | Change::Pass { file, .. } => Some(*file),
+                Change::Touch { directory, .. } => Some(*directory),
                 _ => None,
             })
             .next(),

@@ -50,7 +50,7 @@ impl Sight<'_> {
     /// The file of a name, if this device may read it. What is missing is gathered, to be fetched together.
     fn listed(&mut self, target: &Target, missing: &mut Missing) -> Result<Option<File>, Halt> {
         let id = target.file;
-        match self.inode(&id) {
+        match self.shown(&id) {
             Ok(inode) => Ok(inode.map(|inode| File { id, inode })),
             Err(Halt::Missing(more)) => {
                 missing.add(more);
@@ -63,14 +63,11 @@ impl Sight<'_> {
 }
 
 impl Attributes {
-    /// An inode with these attributes.
+    /// An inode with these attributes, but for the time of modification.
     pub(super) fn apply(&self, inode: &Inode) -> Result<Inode, Refused> {
         let mut inode = inode.clone();
         if let Some(mode) = self.mode {
             inode.mode = mode & 0o7777;
-        }
-        if let Some(mtime) = self.mtime {
-            inode.mtime = mtime;
         }
         if let Some(owner) = self.owner {
             inode.owner = Some(owner);

@@ -14,6 +14,8 @@ use trust_shared::principal::Principal;
 const FILE_BYTES: usize = 3 + 5 + 10;
 /// Most bytes of a device's number.
 const DEVICE_BYTES: usize = 5;
+/// Most bytes of a point in time.
+const TIME_BYTES: usize = 10 + 5;
 /// Most bytes of a tag, a kind and a length.
 const TAG_BYTES: usize = 4;
 /// Most bytes of a fold: a position, and a root.
@@ -36,10 +38,13 @@ pub(super) fn has_room(ops: &[Op], next: &Op) -> bool {
     bytes <= MAX_OPS_BYTES && !ops.iter().any(|op| meets(op, &looks))
 }
 
-/// The values that an op depends on, and those that it changes.
+/// The values that an op depends on, and those that it changes. On the times of a directory nothing depends, and the
+/// last ones stay.
 fn looks_at(op: &Op) -> HashSet<About> {
-    let changed = op.changes.iter().map(|change| About::Key(change.key()));
-    About::op(op).into_iter().chain(changed).collect()
+    let changed = op.changes.iter().map(Change::key);
+    let changed = changed.filter(|key| !matches!(key, Key::Times(_)));
+    let looks = About::op(op).into_iter();
+    looks.chain(changed.map(About::Key)).collect()
 }
 
 /// Whether an op changes what another one looks at.
@@ -87,6 +92,7 @@ fn change_bytes(change: &Change) -> usize {
         Change::Fold { .. } => FOLD_BYTES,
         Change::Decide(_) => DECISION_BYTES,
         Change::Pass { .. } => DEVICE_BYTES,
+        Change::Touch { .. } => 2 * TIME_BYTES,
         Change::Remove { .. }
         | Change::Lock { .. }
         | Change::Unlock { .. }
@@ -102,7 +108,7 @@ mod tests {
 
     use trust::handle::Handle;
     use trust::key::SecretKey;
-    use trust::tree::inode::{Content, FileContent, FileKind, Inode, Mtime};
+    use trust::tree::inode::{Content, FileContent, FileKind, Inode, Time};
     use trust_shared::calls::decide;
     use trust_shared::decision::{Decision, Label};
     use trust_shared::itable::Fold;
@@ -140,7 +146,7 @@ mod tests {
         let target = Target { file: one, kind };
         let is = Some(target);
         let text = Content::Regular(FileContent::Inline(vec![7; 512].into()));
-        let inode = Arc::new(Inode::new(0o644, Mtime::default(), text));
+        let inode = Arc::new(Inode::new(0o644, Time::default(), text));
         let entry = Guard::EntryIs {
             directory,
             name: name.clone(),

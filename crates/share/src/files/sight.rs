@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use trust::tree::inode::Inode;
+use trust::tree::inode::{FileKind, Inode, Time};
 use trust_shared::calls::{Held, Turn};
 use trust_shared::effect::replay::{Names, Sources};
 use trust_shared::effect::{About, Lock, Missing, Replay, Stop, Volume};
@@ -55,6 +55,8 @@ pub(super) struct Sight<'a> {
     pub members_at: u64,
     /// Who reads.
     pub device: Device,
+    /// When the call was made.
+    pub time: Time,
     /// What has been read.
     pub about: Vec<About>,
 }
@@ -79,7 +81,17 @@ impl<'a> Sight<'a> {
         self.members.may_write(self.device, owner, self.members_at)
     }
 
-    /// The inode of a file, a directory's without its entries.
+    /// The inode of a file as programs see it: a directory's with its times, and without its entries.
+    pub fn shown(&mut self, file: &FileId) -> Result<Option<Arc<Inode>>, Halt> {
+        let inode = self.inode(file)?;
+        if !inode.is_some_and(|inode| inode.kind() == FileKind::Directory) {
+            return Ok(self.replay.inode(self.at, file, self.sources())?);
+        }
+        self.about.push(About::Key(Key::Times(*file)));
+        Ok(self.replay.shown(self.at, file, self.sources())?)
+    }
+
+    /// The inode of a file, a directory's without its entries and times.
     pub fn inode(&mut self, file: &FileId) -> Result<Option<Arc<Inode>>, Halt> {
         self.may_read(file.principal)?;
         self.about.push(About::Key(Key::Inode(*file)));

@@ -95,7 +95,7 @@ impl Unfolded {
                 continue;
             }
             match key {
-                Key::Inode(file) | Key::Entry(file, _) => {
+                Key::Inode(file) | Key::Entry(file, _) | Key::Times(file) => {
                     let new = Since {
                         first: at,
                         changes: 0,

@@ -46,7 +46,9 @@ impl Files {
         let permitted = outline.ops().iter();
         let permitted = permitted.filter(|keys| keys.iter().all(may_change));
         let things = permitted.flatten().filter_map(|key| match key {
-            Key::Inode(file) if may_read(file.principal) => Some(Thing::File(*file)),
+            Key::Inode(file) | Key::Times(file) if may_read(file.principal) => {
+                Some(Thing::File(*file))
+            }
             Key::Entry(directory, name) if may_read(directory.principal) => {
                 Some(Thing::Name(*directory, name.clone()))
             }

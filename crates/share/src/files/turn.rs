@@ -21,7 +21,7 @@ use trust_shared::outline::Outline;
 use trust_shared::principal::{Device, FileId};
 
 use super::answer::Refused;
-use super::call::{Call, FileRef};
+use super::call::{Call, FileRef, Stamped};
 use super::plan::{Plan, Try};
 use super::sight::{Halt, Sight};
 use super::{Files, question};
@@ -184,7 +184,7 @@ impl Files {
         &self,
         device: DeviceKey,
         wanted: &[Op],
-    ) -> Leftover<super::Missing, Call> {
+    ) -> Leftover<super::Missing, Stamped> {
         let Some(number) = self.roster.number(device) else {
             return Leftover::Nothing;
         };
@@ -203,9 +203,8 @@ impl Files {
             match asked {
                 Ok(queue) if queue.lock.is_some_and(|lock| lock.holder == number) => {
                     if queue.brief {
-                        return Leftover::Call(Call::Unlock {
-                            file: FileRef::File(file),
-                        });
+                        let file = FileRef::File(file);
+                        return Leftover::Call(Call::Unlock { file }.into());
                     }
                     self.claimed.get().remove(&file);
                 }

@@ -1,7 +1,7 @@
 //! Calls in short: paths are texts, `/` between names.
 
 use share::files::{Answer, Attributes, Call, File, FileRef, Over, Place};
-use trust::inode::{Content, FileContent, Inode, Mtime};
+use trust::inode::{Content, FileContent, Inode, Time};
 use trust_shared::principal::{FileId, Name};
 
 use crate::net::Net;
@@ -15,7 +15,7 @@ pub fn directory() -> Inode {
         map: None,
         opaque: false,
     };
-    Inode::new(0o755, Mtime::default(), content)
+    Inode::new(0o755, Time::default(), content)
 }
 
 pub fn text(text: &str) -> Content {
@@ -26,12 +26,12 @@ pub fn text(text: &str) -> Content {
 }
 
 pub fn regular(content: &str) -> Inode {
-    Inode::new(0o644, Mtime::default(), text(content))
+    Inode::new(0o644, Time::default(), text(content))
 }
 
 pub fn symlink(target: &str) -> Inode {
     let content = Content::Symlink(target.to_owned().into());
-    Inode::new(0o777, Mtime::default(), content)
+    Inode::new(0o777, Time::default(), content)
 }
 
 pub fn place(start: FileId, path: &str) -> Place {
@@ -95,7 +95,7 @@ impl Net {
         Call::SetContent {
             file: FileRef::Place(self.at(path)),
             content: text(content),
-            mtime: Mtime::default(),
+            mtime: Time::default(),
             expect: None,
         }
     }

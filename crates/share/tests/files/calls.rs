@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use share::files::{Answer, Attributes, Call, FileRef, Over, Place, Refused};
-use trust::inode::{Content, FileContent, Inode, Mtime, Owner, Xattrs};
+use trust::inode::{Content, FileContent, Inode, Owner, Time, Xattrs};
 use trust_shared::decision::Role;
 use trust_shared::principal::{Name, Principal};
 
@@ -205,7 +205,7 @@ fn attributes_are_set_one_by_one() {
         attributes,
         expect: None,
     };
-    let mtime = Mtime {
+    let mtime = Time {
         seconds: -5,
         nanos: 7,
     };
@@ -252,7 +252,7 @@ fn call_on_a_changed_file_is_refused_as_stale() {
     let write = |content: &str, expect: &str| Call::SetContent {
         file: file.clone(),
         content: text(content),
-        mtime: Mtime::default(),
+        mtime: Time::default(),
         expect: Some(text(expect)),
     };
     net.done(1, write("two", "one"));
@@ -306,7 +306,7 @@ fn removed_file_is_stale_by_its_number_and_its_number_is_not_used_again() {
     let write = Call::SetContent {
         file: FileRef::File(id),
         content: text("x"),
-        mtime: Mtime::default(),
+        mtime: Time::default(),
         expect: None,
     };
     assert_eq!(net.call(0, write), refused(Refused::Stale));
@@ -324,7 +324,7 @@ fn call_that_no_entry_can_hold_is_refused_and_the_device_goes_on() {
     assert_eq!(net.call(0, write), refused(Refused::TooLarge));
     let odd = Inode::new(
         0o644,
-        Mtime::default(),
+        Time::default(),
         Content::Regular(FileContent::Inline(Bytes::new())),
     );
     let odd = net.create("odd", odd, false);

@@ -1,7 +1,7 @@
 //! Devices that change the same things at a time.
 
 use share::files::{Answer, Call, File, FileRef, Over, Place, Refused};
-use trust::inode::Mtime;
+use trust::inode::Time;
 use trust_shared::principal::{Device, FileId};
 
 use crate::asks::{directory, file_of, place, regular, symlink, text, text_of};
@@ -206,7 +206,7 @@ impl Appender {
                 Call::SetContent {
                     file: FileRef::File(id),
                     content: text(&format!("{before}{}", self.line)),
-                    mtime: Mtime::default(),
+                    mtime: Time::default(),
                     expect: Some(file.inode.content.clone()),
                 }
             }

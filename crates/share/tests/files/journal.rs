@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use share::files::{Attributes, Call, Cursor, FileRef, Over, Place, Replace, Seen};
-use trust::inode::{Inode, Mtime, Owner};
+use trust::inode::{Inode, Owner, Time};
 use trust::{Handle, Reject};
 use trust_shared::decision::{Decision, Label, Role};
 use trust_shared::principal::{Device, FileId, INumber, Principal};
@@ -71,7 +71,7 @@ fn reading_calls() -> Vec<Call> {
 }
 
 fn setting_calls() -> Vec<Call> {
-    let mtime = Mtime {
+    let mtime = Time {
         seconds: -1,
         nanos: 999_999_999,
     };

@@ -16,6 +16,7 @@
 //! | `people` | decisions about members, permission |
 //! | `folds` | folds |
 //! | `journal` | bytes of calls |
+//! | `times` | times of files and directories |
 //! | `turns` | many devices that change one file |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
@@ -33,5 +34,6 @@ mod newer;
 mod people;
 mod posix;
 mod replacing;
+mod times;
 mod turns;
 mod world;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use ordering::engine::{
@@ -16,7 +17,7 @@ use ordering::roster::{Product, Roster};
 use ordering::scheme::{DeviceScheme, Leaf};
 use ordering::signed::Entry;
 use ordering::volume::Roll;
-use share::files::{Answer, Basis, Call, Files, Shelf, ShelfBytes};
+use share::files::{Answer, Basis, Call, Files, Shelf, ShelfBytes, Stamped};
 use trust::Handle;
 use trust::device::DeviceKey;
 use trust_shared::change::Change;
@@ -240,6 +241,10 @@ impl Net {
         let first = self.tickets + 1;
         self.tickets += calls.len() as u64;
         let tickets: Vec<u64> = (first..=self.tickets).collect();
+        // The clocks of all devices are right.
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(self.now_ms);
+        let time = time.into();
+        let calls = calls.into_iter().map(|call| Stamped { time, call });
         let calls = tickets.iter().copied().zip(calls);
         let effects = self.nodes[at].engine.issue(calls);
         self.act(at, effects);

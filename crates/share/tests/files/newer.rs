@@ -61,7 +61,7 @@ fn answer(files: &Files) -> Answer {
         foldable: 0,
         lapsed: 0,
     };
-    match files.build(&Call::Members, &attempt) {
+    match files.build(&Call::Members.into(), &attempt) {
         Build::Says(answer, _) => answer,
         _ => panic!("no answer"),
     }

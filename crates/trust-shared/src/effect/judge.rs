@@ -1,9 +1,9 @@
 //! The judge of one op: permission, then guards, then the conditions that every change implies. Relies on `shape`
 //! for the op alone and on [`Members`] for permission; values come from whoever evaluates.
 //!
-//! What a change implies: no entries without their directory, no directory that goes with entries, no file that
-//! changes its type, no new file under the number of another device. Without this, values would depend on whether a
-//! reader starts from a fold.
+//! What a change implies: no entries and no times without their directory, no directory that goes with entries, no new
+//! directory without times, no file that changes its type, no new file under the number of another device. Without
+//! this, values would depend on whether a reader starts from a fold.
 
 use super::{Lock, Values, Volume, shape};
 use crate::change::Change;
@@ -80,11 +80,12 @@ pub(super) fn judge(
         volume,
         written,
         guards,
+        changes: &changes,
     };
     for guard in guards {
         verdict.add(judge.guard(guard, values));
     }
-    for change in changes {
+    for change in &changes {
         verdict.add(judge.change(change, values));
     }
     verdict.outcome()
@@ -145,6 +146,7 @@ struct Judge<'a> {
     volume: &'a Volume,
     written: &'a Written,
     guards: &'a [Guard],
+    changes: &'a [&'a Change],
 }
 
 /// `Ok` where the condition holds.
@@ -211,6 +213,7 @@ impl Judge<'_> {
             Change::Set { file, inode } => {
                 let author = self.written.device;
                 values.inode(file).map(|found| match found {
+                    None if !self.begins(file, inode.kind()) => Err(NoEffect::Misformed),
                     None => held(file.number.device == author, NoEffect::NotPermitted),
                     Some(before) => held(before.kind() == inode.kind(), NoEffect::Exists),
                 })
@@ -219,6 +222,13 @@ impl Judge<'_> {
             Change::Link { directory, .. } => values.inode(directory).map(|found| match found {
                 None => Err(NoEffect::NotFound),
                 Some(inode) => held(inode.kind() == FileKind::Directory, NoEffect::NotADirectory),
+            }),
+            Change::Touch { directory, .. } => values.inode(directory).map(|found| {
+                let kind = found
+                    .map(|inode| inode.kind())
+                    .or_else(|| self.kind_set(directory));
+                let kind = kind.ok_or(NoEffect::NotFound)?;
+                held(kind == FileKind::Directory, NoEffect::NotADirectory)
             }),
             Change::Lock { file } | Change::Claim { file } => {
                 values.lock(file).map(|lock| self.may_lock(file, lock))
@@ -236,6 +246,21 @@ impl Judge<'_> {
             }),
             Change::Unlink { .. } | Change::Decide(_) => Known::Is(Ok(())),
         }
+    }
+
+    /// Whether a new directory gets its first times. Without this, one that is made again under the number of a removed
+    /// one would have that one's times, unless a fold came between.
+    fn begins(&self, file: &FileId, kind: FileKind) -> bool {
+        let touches = |change: &&Change| matches!(change, Change::Touch { directory, .. } if directory == file);
+        kind != FileKind::Directory || self.changes.iter().any(touches)
+    }
+
+    /// The type of a file that the op makes.
+    fn kind_set(&self, file: &FileId) -> Option<FileKind> {
+        self.changes.iter().find_map(|change| match change {
+            Change::Set { file: made, inode } if made == file => Some(inode.kind()),
+            _ => None,
+        })
     }
 
     fn remove(&self, file: &FileId, values: &mut impl Values) -> Held {

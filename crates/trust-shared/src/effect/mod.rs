@@ -17,13 +17,13 @@
 use std::sync::Arc;
 
 use super::fold::first_root_directory;
-use super::itable::{Fold, Known, Tables, without_entries};
+use super::itable::{Fold, Known, Tables, attributes};
 use super::ops::Body;
 use super::principal::{Device, FileId, Name, Principal, Target};
 use trust::error::Reject;
 use trust::handle::{Handle, Hasher, InodeBlock};
 use trust::reach::Wanted;
-use trust::tree::inode::Inode;
+use trust::tree::inode::{Inode, Time};
 use trust::tree::map::MapRoot;
 use trust::volume_id::VolumeId;
 
@@ -55,9 +55,9 @@ impl Volume {
         Volume { hasher, root }
     }
 
-    /// The hash of a file's inode that a guard names; of a directory's, without its entries.
+    /// The hash of a file's inode that a guard names; of a directory's, without its entries and times.
     pub fn inode_hash(&self, inode: &Inode) -> Handle<InodeBlock> {
-        let inode = without_entries(inode.clone());
+        let inode = attributes(inode.clone());
         self.hasher.handle(&inode.encode())
     }
 }
@@ -69,6 +69,52 @@ pub struct Lock {
     pub holder: Device,
     /// Position at which the holder took or renewed it last.
     pub last: u64,
+}
+
+/// The times of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// Last change of its names, or what a program set.
+    pub mtime: Time,
+    /// Last change of names, attributes or times.
+    pub ctime: Option<Time>,
+}
+
+impl Times {
+    /// The inode of a directory with these times.
+    pub fn on(self, inode: Inode) -> Inode {
+        let Times { mtime, ctime } = self;
+        Inode {
+            mtime,
+            ctime,
+            ..inode
+        }
+    }
+
+    fn of(inode: &Inode) -> Times {
+        Times {
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+        }
+    }
+
+    /// The times of a directory. `touched`: the last Touch since its principal's last fold, by position; `set`: the same
+    /// of its attributes, with their ctime; `folded`: the times in that fold. The ctime is that of the later one, of a
+    /// Touch where both are in one entry.
+    fn latest(
+        touched: Option<(u64, Times)>,
+        set: Option<(u64, Option<Time>)>,
+        folded: Times,
+    ) -> Times {
+        let mtime = touched.map_or(folded.mtime, |(_, times)| times.mtime);
+        let ctime = match (touched, set) {
+            (Some((touched, times)), Some((set, _))) if touched >= set => times.ctime,
+            (_, Some((_, ctime))) => ctime,
+            (Some((_, times)), None) => times.ctime,
+            (None, None) => folded.ctime,
+        };
+        Times { mtime, ctime }
+    }
 }
 
 /// The bodies of entries, for evaluation that reads only some of them.
@@ -160,6 +206,17 @@ pub enum Stop {
     Full,
 }
 
+/// The times of a directory as the last fold has them.
+fn folded_times<B: Blocks>(
+    tables: &mut Tables<'_, B>,
+    volume: &Volume,
+    fold: Option<&Fold>,
+    directory: &FileId,
+) -> Known<Times> {
+    let inode = folded_inode(tables, volume, fold, directory);
+    inode.map(|inode| inode.as_ref().map_or(Times::default(), Times::of))
+}
+
 /// The inode of a file as the last fold has it, a directory's with its entries.
 fn folded_inode<B: Blocks>(
     tables: &mut Tables<'_, B>,
@@ -223,7 +280,7 @@ fn answer<T, B>(known: Known<T>, tables: Tables<'_, B>, bodies: Vec<u64>) -> Res
 
 /// The values before an op.
 trait Values {
-    /// A directory's inode comes without its entries.
+    /// A directory's inode comes without its entries and times.
     fn inode(&mut self, file: &FileId) -> Known<Option<Arc<Inode>>>;
     fn entry(&mut self, directory: &FileId, name: &Name) -> Known<Option<Target>>;
     /// Number of entries of a directory.

@@ -139,11 +139,11 @@ impl Shape<'_> {
             | Change::Unlink { directory, name } => {
                 self.guards_entry(directory, name) && self.places_directory(change)
             }
-            // Entries must not appear in a directory that the same op removes.
-            Change::Remove { file } => !self
-                .changes
-                .iter()
-                .any(|other| matches!(other.key(), Key::Entry(directory, _) if directory == *file)),
+            // Entries must not appear in a directory that the same op removes, and no times stay.
+            Change::Remove { file } => !self.changes.iter().any(|other| {
+                matches!(other.key(), Key::Entry(directory, _) | Key::Times(directory)
+                    if directory == *file)
+            }),
             Change::Fold { principal, .. } => self
                 .guards
                 .iter()

@@ -321,7 +321,7 @@ impl Members {
     /// reads the bodies of authors without permission.
     pub fn may_change(&self, device: Device, key: &Key, position: u64) -> bool {
         match key {
-            Key::Inode(file) | Key::Entry(file, _) | Key::Lock(file) => {
+            Key::Inode(file) | Key::Entry(file, _) | Key::Lock(file) | Key::Times(file) => {
                 self.may_write(device, file.principal, position)
             }
             Key::Fold(principal) => self.may_write(device, *principal, position),

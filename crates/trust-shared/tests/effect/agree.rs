@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use trust::inode::Content;
+use trust::inode::{Content, Inode, Time};
 use trust_shared::effect::replay::Sources;
-use trust_shared::effect::{About, Blocks, Bodies, Replay, State};
+use trust_shared::effect::{About, Blocks, Bodies, Replay, State, Times};
 use trust_shared::fold;
 use trust_shared::key::Key;
 use trust_shared::outcome::{NoEffect, Outcome};
 use trust_shared::principal::{Device, FileId, Principal};
 
-use crate::devices::{Client, NAMES, Step, text_of};
+use crate::devices::{Client, NAMES, Step, text_of, time_of};
 use crate::posix::{Call, Node, Posix, writes};
 use crate::world::*;
 
@@ -52,7 +52,8 @@ impl Run {
         };
         let seen = client.seen();
         let mut then = self.models[(seen - BEGIN) as usize].clone();
-        let at_once = then.run(client.device, &call);
+        let now = time_of(step);
+        let at_once = then.run(client.device, &call, now);
         match built {
             Err(why) => {
                 let denied = at_once == Err(NoEffect::NotPermitted);
@@ -69,16 +70,22 @@ impl Run {
                     !is_fresh || outcome != Outcome::None(NoEffect::Stale),
                     "nobody was first: {call:?}"
                 );
-                self.judge(client.device, &call, outcome, at_once);
+                self.judge((client.device, now), &call, outcome, at_once);
             }
         }
     }
 
     /// Compares what became of an op with what the file system says to the call at its position.
-    fn judge(&mut self, device: u32, call: &Call, outcome: Outcome, at_once: Result<(), NoEffect>) {
+    fn judge(
+        &mut self,
+        (device, now): (u32, Time),
+        call: &Call,
+        outcome: Outcome,
+        at_once: Result<(), NoEffect>,
+    ) {
         let mut model = self.models.last().unwrap().clone();
         let before = model.clone();
-        let said = model.run(device, call);
+        let said = model.run(device, call, now);
         match outcome {
             Outcome::Effect => assert_eq!(said, Ok(()), "{call:?}"),
             Outcome::None(why) if why.is_no_answer() => model = before,
@@ -130,6 +137,13 @@ struct Seen {
     lock: Option<u32>,
 }
 
+fn times_of(inode: &Inode) -> Times {
+    Times {
+        mtime: inode.mtime,
+        ctime: inode.ctime,
+    }
+}
+
 type Answers = BTreeMap<FileId, Seen>;
 
 fn expected(model: &Posix, files: &BTreeSet<FileId>) -> Answers {
@@ -142,7 +156,7 @@ fn expected(model: &Posix, files: &BTreeSet<FileId>) -> Answers {
 
 fn eager(state: &State, store: &Store, files: &BTreeSet<FileId>) -> Answers {
     let seen = |file: &FileId| {
-        let inode = state.inode(file, store).unwrap();
+        let inode = state.shown(file, store).unwrap();
         let entries = || {
             let found = NAMES.iter().filter_map(|text| {
                 let to = state.entry(file, &name(text), store).unwrap()?;
@@ -157,11 +171,13 @@ fn eager(state: &State, store: &Store, files: &BTreeSet<FileId>) -> Answers {
                 Content::Directory { .. } => Node::Directory {
                     entries: entries(),
                     mode: inode.mode,
+                    times: times_of(&inode),
                 },
                 content => Node::File {
                     text: text_of(content),
                     mode: inode.mode,
                     links: inode.links,
+                    times: times_of(&inode),
                 },
             }),
             lock: state.lock(file).map(|lock| lock.holder.0),
@@ -177,7 +193,7 @@ fn lazy<S: Blocks + Bodies>(
     from: Sources<'_, S>,
     ask: &Cache<'_>,
 ) -> Seen {
-    let inode = ask.ask(|| replay.inode(at, file, from));
+    let inode = ask.ask(|| replay.shown(at, file, from));
     let mut entries = BTreeMap::new();
     for text in NAMES {
         if let Some(to) = ask.ask(|| replay.entry(at, file, &name(text), from)) {
@@ -189,11 +205,13 @@ fn lazy<S: Blocks + Bodies>(
         Content::Directory { .. } => Node::Directory {
             entries: entries.clone(),
             mode: inode.mode,
+            times: times_of(&inode),
         },
         content => Node::File {
             text: text_of(content),
             mode: inode.mode,
             links: inode.links,
+            times: times_of(&inode),
         },
     });
     assert_eq!(count, entries.len() as u64);
@@ -289,11 +307,15 @@ fn leave_out(run: &Run) -> (usize, usize) {
     let (mut entries, mut left_out) = (0, 0);
     for file in &run.files {
         let names = NAMES.iter().map(|text| Key::Entry(*file, name(text)));
-        let keys = names.chain([Key::Inode(*file), Key::Lock(*file)]);
+        let keys = names.chain([Key::Inode(*file), Key::Lock(*file), Key::Times(*file)]);
         let about = keys.map(About::Key).chain([About::Entries(*file)]);
         for about in about {
             let value = value_of(&mut learning, at, &about, from);
-            let rests = learning.rests_on(at, vec![about.clone()], 0, &world.store);
+            let mut asked = vec![about.clone()];
+            if let About::Key(Key::Times(file)) = about {
+                asked.push(About::Key(Key::Inode(file)));
+            }
+            let rests = learning.rests_on(at, asked, 0, &world.store);
             let rests: BTreeSet<u64> = rests.unwrap().into_iter().map(|(at, _)| at).collect();
             let mut less = Replay::new(world.volume.clone());
             for entry in &world.log {
@@ -314,6 +336,8 @@ fn leave_out(run: &Run) -> (usize, usize) {
 fn value_of(replay: &mut Replay, at: u64, about: &About, from: Sources<'_, Store>) -> String {
     match about {
         About::Key(Key::Inode(file)) => format!("{:?}", replay.inode(at, file, from)),
+        // As programs see them: with the inode.
+        About::Key(Key::Times(file)) => format!("{:?}", replay.shown(at, file, from)),
         About::Key(Key::Lock(file)) => format!("{:?}", replay.lock(at, file, from)),
         About::Key(Key::Entry(file, name)) => {
             format!("{:?}", replay.entry(at, file, name, from))
@@ -400,8 +424,8 @@ fn random_calls_have_every_kind_of_outcome() {
         "None(LockLost)",
     ];
     let calls = [
-        "Create", "Link", "Unlink", "Rmdir", "Rename", "Exchange", "Write", "Chmod", "Lock",
-        "Claim", "Pass", "Unlock", "Fold",
+        "Create", "Link", "Unlink", "Rmdir", "Rename", "Exchange", "Write", "Chmod", "Utimes",
+        "Lock", "Claim", "Pass", "Unlock", "Fold",
     ];
     for kind in outcomes.into_iter().chain(calls) {
         let count = counts.get(kind).copied().unwrap_or(0);

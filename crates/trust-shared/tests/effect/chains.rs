@@ -106,7 +106,10 @@ fn chain_of_rmdirs_of_one_directory_takes_linear_time() {
     let state = State::new(volume());
     let volume = volume();
     let ops = (0..SHORTER).map(move |number| {
-        let calls = trust_shared::calls::Calls { volume: &volume };
+        let calls = trust_shared::calls::Calls {
+            volume: &volume,
+            time: crate::world::TIME,
+        };
         if number == 0 {
             let spot = spot(&state, &store, &root(), "d");
             return calls.create(&spot, in_question, directory()).unwrap();

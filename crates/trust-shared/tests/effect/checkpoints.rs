@@ -111,7 +111,7 @@ pub fn answers(replay: &mut Replay, world: &World, files: &BTreeSet<FileId>, at:
     let from = world.sources();
     let mut all = String::new();
     for file in files {
-        let inode = replay.inode(at, file, from);
+        let inode = replay.shown(at, file, from);
         let (entries, lock) = (replay.entries(at, file, from), replay.lock(at, file, from));
         let _ = writeln!(all, "{file:?}: {inode:?} {entries:?} {lock:?}");
         for text in NAMES {

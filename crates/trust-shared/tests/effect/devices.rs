@@ -1,6 +1,6 @@
 //! Devices that make calls on what each of them has seen, and put them into one log.
 
-use trust::inode::{Content, FileKind, Mtime};
+use trust::inode::{Content, FileKind, Time};
 use trust_shared::calls::{self, Calls, Directory, Held, Replaced, Spot, Turn};
 use trust_shared::effect::{Lock, State};
 use trust_shared::ops::Op;
@@ -14,6 +14,14 @@ pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// A random step: the device, what it does, and three choices.
 pub type Step = (u8, u8, u8, u8, u8);
+
+/// The time by the clock of the device that makes the call of a step. The clocks of these devices go back and forth.
+pub fn time_of((device, _, _, y, z): Step) -> Time {
+    Time {
+        seconds: 1_700_000_000 + i64::from(y % 8),
+        nanos: 4 * u32::from(z) + u32::from(device % 4),
+    }
+}
 
 /// A device and the state that it has seen.
 pub struct Client {
@@ -84,7 +92,10 @@ impl Client {
         let one = spot(&self.state, store, pick(x), NAMES[usize::from(z) % 3]);
         let other = spot(&self.state, store, pick(y), NAMES[usize::from(z / 3) % 3]);
         let volume = volume();
-        let calls = Calls { volume: &volume };
+        let calls = Calls {
+            volume: &volume,
+            time: time_of(step),
+        };
         match what {
             0..=4 => Some(self.create(calls, &one, what < 2, y)),
             5 => Some(self.unlink(store, calls, &one)),
@@ -182,18 +193,27 @@ impl Client {
     ) -> Option<Built> {
         let held = self.held(store, at.found?.file)?;
         let file = held.file;
+        if only_mode && choice % 4 == 0 {
+            let mtime = Time {
+                seconds: -i64::from(choice),
+                nanos: 7,
+            };
+            let inode = held.inode.as_ref().clone();
+            let op = calls.set_attributes(&held, inode, Some(mtime));
+            return Some((Call::Utimes { file, mtime }, Ok(Some(op))));
+        }
         if only_mode || held.inode.kind() == FileKind::Directory {
             let mode = 0o600 + u16::from(choice % 64);
             let mut inode = held.inode.as_ref().clone();
             inode.mode = mode;
-            let op = calls.set_attributes(&held, inode);
+            let op = calls.set_attributes(&held, inode, None);
             return Some((Call::Chmod { file, mode }, Ok(Some(op))));
         }
         // Now and then too long for an i-table.
         let text = format!("{} {choice}", self.device).repeat(1 + usize::from(choice));
         let long = text.len() > 512;
         let text = if long { text[..512].to_owned() } else { text };
-        let op = calls.write(&held, content(&text), Mtime::default());
+        let op = calls.write(&held, content(&text), calls.time);
         Some((Call::Write { file, text }, Ok(Some(op))))
     }
 

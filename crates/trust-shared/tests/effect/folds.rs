@@ -267,7 +267,7 @@ fn listing_looks_once_in_each_round_for_what_all_its_names_wait_for() {
         let held = world.held(x.id);
         let mut inode = (*held.inode).clone();
         inode.mode = 0o700 + (number % 8) as u16;
-        let op = world.calls().set_attributes(&held, inode);
+        let op = world.calls().set_attributes(&held, inode, None);
         assert_eq!(world.put(0, op), Outcome::Effect);
     }
     for number in 0..NAMES {

@@ -46,6 +46,7 @@ fn compare(replay: &mut Replay, at: u64, state: &State, world: &World, files: &B
     let (from, store) = (world.sources(), &world.store);
     for file in files {
         assert_eq!(replay.inode(at, file, from), state.inode(file, store));
+        assert_eq!(replay.shown(at, file, from), state.shown(file, store));
         assert_eq!(replay.entries(at, file, from), state.entries(file, store));
         assert_eq!(replay.lock(at, file, from), Ok(state.lock(file)));
         for text in NAMES {
@@ -59,7 +60,11 @@ fn compare(replay: &mut Replay, at: u64, state: &State, world: &World, files: &B
         assert_eq!(before, state.last_fold(owner));
         let root = before.and_then(|fold| fold.root);
         let changes = replay.changes(at, owner, from).unwrap();
-        let folds = [Arc::unwrap_or_clone(changes), state.changes(owner)].map(|changes| {
+        let folds = [
+            Arc::unwrap_or_clone(changes),
+            state.changes(owner, &world.store).unwrap(),
+        ]
+        .map(|changes| {
             let hasher = &world.volume.hasher;
             fold::fold(hasher, root.as_ref(), &changes, at, store, |_, _, _| {})
         });

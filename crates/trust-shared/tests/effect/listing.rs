@@ -83,9 +83,12 @@ fn gone(n: u64) -> Op {
         turn: Turn::Free,
     };
     let volume = volume();
-    Calls { volume: &volume }
-        .unlink(&spot, Some(&held))
-        .unwrap()
+    Calls {
+        volume: &volume,
+        time: crate::world::TIME,
+    }
+    .unlink(&spot, Some(&held))
+    .unwrap()
 }
 
 #[test]

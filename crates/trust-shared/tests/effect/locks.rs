@@ -1,6 +1,6 @@
 //! Locks of files: who may change a locked file, and how a lock passes from one device to another.
 
-use trust::inode::Mtime;
+use trust::inode::Time;
 use trust_shared::calls::{Turn, lock, unlock};
 use trust_shared::outcome::{NoEffect, Outcome};
 use trust_shared::principal::{Device, FileId};
@@ -21,7 +21,7 @@ fn with_file() -> (World, FileId) {
 fn write(world: &mut World, device: u32, file: FileId, text: &str, turn: Turn) -> Outcome {
     let mut held = world.held(file);
     held.turn = turn;
-    let op = world.calls().write(&held, content(text), Mtime::default());
+    let op = world.calls().write(&held, content(text), Time::default());
     world.put(device, op)
 }
 

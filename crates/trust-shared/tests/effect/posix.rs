@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use trust::inode::Time;
+use trust_shared::effect::Times;
 use trust_shared::outcome::NoEffect;
 use trust_shared::principal::{FileId, Principal};
 
@@ -51,6 +53,10 @@ pub enum Call {
         file: FileId,
         mode: u16,
     },
+    Utimes {
+        file: FileId,
+        mtime: Time,
+    },
     Lock {
         file: FileId,
     },
@@ -73,12 +79,26 @@ pub enum Node {
     Directory {
         entries: BTreeMap<String, FileId>,
         mode: u16,
+        times: Times,
     },
     File {
         text: String,
         mode: u16,
         links: u32,
+        times: Times,
     },
+}
+
+impl Node {
+    /// A change of content or attributes. A file's time only grows.
+    fn change(&mut self, now: Time) {
+        match self {
+            Node::Directory { times, .. } => times.ctime = Some(now),
+            Node::File { times, .. } => {
+                times.ctime = Some(now).max(times.ctime.and_then(Time::next))
+            }
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -86,6 +106,8 @@ pub struct Posix {
     pub nodes: BTreeMap<FileId, Node>,
     pub locks: BTreeMap<FileId, u32>,
     root: FileId,
+    /// When the call is made that runs.
+    now: Time,
 }
 
 type Done = Result<(), NoEffect>;
@@ -104,15 +126,19 @@ impl Posix {
         let node = Node::Directory {
             entries: BTreeMap::new(),
             mode: 0o755,
+            times: Times::default(),
         };
         Posix {
             nodes: BTreeMap::from([(root, node)]),
             locks: BTreeMap::new(),
             root,
+            now: Time::default(),
         }
     }
 
-    pub fn run(&mut self, device: u32, call: &Call) -> Done {
+    /// Makes the call at a time by the clock of its device.
+    pub fn run(&mut self, device: u32, call: &Call, now: Time) -> Done {
+        self.now = now;
         self.permitted(device, call)?;
         match call {
             Call::Create {
@@ -129,7 +155,8 @@ impl Posix {
                     Node::Directory { .. } => return Err(NoEffect::IsADirectory),
                     Node::File { links, .. } => *links += 1,
                 }
-                self.entries(*at)?.insert(name.clone(), *file);
+                self.change(*file);
+                self.names(*at)?.insert(name.clone(), *file);
                 Ok(())
             }
             Call::Unlink { at, name } => {
@@ -137,7 +164,7 @@ impl Posix {
                 if self.is_directory(file) {
                     return Err(NoEffect::IsADirectory);
                 }
-                self.entries(*at)?.remove(name);
+                self.names(*at)?.remove(name);
                 self.lose(device, file);
                 Ok(())
             }
@@ -147,7 +174,7 @@ impl Posix {
                     return Err(NoEffect::NotADirectory);
                 }
                 self.must_be_empty(file)?;
-                self.entries(*at)?.remove(name);
+                self.names(*at)?.remove(name);
                 self.lose(device, file);
                 Ok(())
             }
@@ -160,8 +187,12 @@ impl Posix {
             } => self.rename(device, (*from, old), (*to, new), *replaces),
             Call::Exchange { from, old, to, new } => self.exchange((*from, old), (*to, new)),
             Call::Write { file, text } => match self.nodes.get_mut(file) {
-                Some(Node::File { text: old, .. }) => {
+                Some(Node::File {
+                    text: old, times, ..
+                }) => {
                     old.clone_from(text);
+                    times.mtime = now;
+                    self.change(*file);
                     Ok(())
                 }
                 Some(Node::Directory { .. }) => Err(NoEffect::IsADirectory),
@@ -171,6 +202,14 @@ impl Posix {
                 let node = self.nodes.get_mut(file).ok_or(NoEffect::NotFound)?;
                 let (Node::Directory { mode: old, .. } | Node::File { mode: old, .. }) = node;
                 *old = *mode;
+                self.change(*file);
+                Ok(())
+            }
+            Call::Utimes { file, mtime } => {
+                let node = self.nodes.get_mut(file).ok_or(NoEffect::NotFound)?;
+                let (Node::Directory { times, .. } | Node::File { times, .. }) = node;
+                times.mtime = *mtime;
+                self.change(*file);
                 Ok(())
             }
             Call::Lock { file } | Call::Claim { file } => match self.locks.get(file) {
@@ -224,6 +263,7 @@ impl Posix {
             }
             Call::Write { file, .. }
             | Call::Chmod { file, .. }
+            | Call::Utimes { file, .. }
             | Call::Lock { file }
             | Call::Claim { file }
             | Call::Unlock { file } => vec![*file],
@@ -240,20 +280,25 @@ impl Posix {
     }
 
     fn create(&mut self, at: FileId, name: &str, new: FileId, is_directory: bool) -> Done {
-        let entries = self.entries(at)?;
-        if entries.contains_key(name) {
+        if self.entries(at)?.contains_key(name) {
             return Err(NoEffect::Exists);
         }
-        entries.insert(name.to_owned(), new);
+        self.names(at)?.insert(name.to_owned(), new);
+        let times = Times {
+            mtime: Time::default(),
+            ctime: Some(self.now),
+        };
         let node = match is_directory {
             true => Node::Directory {
                 entries: BTreeMap::new(),
                 mode: 0o755,
+                times,
             },
             false => Node::File {
                 text: String::new(),
                 mode: 0o644,
                 links: 1,
+                times,
             },
         };
         assert_eq!(self.nodes.insert(new, node), None);
@@ -287,8 +332,8 @@ impl Posix {
             }
             self.lose(device, found);
         }
-        self.entries(from.0)?.remove(from.1);
-        self.entries(to.0)?.insert(to.1.to_owned(), moved);
+        self.names(from.0)?.remove(from.1);
+        self.names(to.0)?.insert(to.1.to_owned(), moved);
         Ok(())
     }
 
@@ -299,8 +344,11 @@ impl Posix {
                 return Err(NoEffect::BelowItself);
             }
         }
-        self.entries(from.0)?.insert(from.1.to_owned(), other);
-        self.entries(to.0)?.insert(to.1.to_owned(), one);
+        if one == other {
+            return Ok(());
+        }
+        self.names(from.0)?.insert(from.1.to_owned(), other);
+        self.names(to.0)?.insert(to.1.to_owned(), one);
         Ok(())
     }
 
@@ -313,9 +361,25 @@ impl Posix {
             && *links > 1
         {
             *links -= 1;
+            self.change(file);
             return;
         }
         self.nodes.remove(&file);
+    }
+
+    fn change(&mut self, file: FileId) {
+        if let Some(node) = self.nodes.get_mut(&file) {
+            node.change(self.now);
+        }
+    }
+
+    /// The entries of a directory, to change them.
+    fn names(&mut self, at: FileId) -> Result<&mut BTreeMap<String, FileId>, NoEffect> {
+        if let Some(Node::Directory { times, .. }) = self.nodes.get_mut(&at) {
+            times.mtime = self.now;
+            times.ctime = Some(self.now);
+        }
+        self.entries(at)
     }
 
     fn entries(&mut self, at: FileId) -> Result<&mut BTreeMap<String, FileId>, NoEffect> {

@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use super::judge::{Placed, is_permitted, judge};
 use super::{
-    Blocks, Lock, Stop, Values, Volume, answer, folded_entries, folded_entry, folded_inode,
+    Blocks, Lock, Stop, Times, Values, Volume, answer, folded_entries, folded_entry, folded_inode,
+    folded_times,
 };
 use crate::change::Change;
 use crate::fold::{Changes, first_root_directory};
-use crate::itable::{Fold, Known, Tables, without_entries};
+use crate::itable::{Fold, Known, Tables, attributes};
 use crate::key::Key;
 use crate::members::Members;
 use crate::ops::Body;
 use crate::outcome::{NoEffect, Outcome, Written};
 use crate::outline::Outline;
 use crate::principal::{FileId, Name, Principal, Target};
-use trust::tree::inode::Inode;
+use trust::tree::inode::{FileKind, Inode};
 
 /// A value and the position of the entry that set it.
 type Set<T> = (u64, Option<T>);
@@ -32,6 +33,7 @@ pub struct State {
     entries: BTreeMap<(FileId, Name), Set<Target>>,
     /// By how much entries changed the number of entries of directories.
     added: BTreeMap<FileId, Vec<(u64, i64)>>,
+    times: BTreeMap<FileId, (u64, Times)>,
     locks: BTreeMap<FileId, Lock>,
     folds: BTreeMap<Principal, Fold>,
     /// Outcomes of the first ops of an entry for whose other ops something is missing.
@@ -47,6 +49,7 @@ impl State {
             inodes: BTreeMap::new(),
             entries: BTreeMap::new(),
             added: BTreeMap::new(),
+            times: BTreeMap::new(),
             locks: BTreeMap::new(),
             folds: BTreeMap::new(),
             begun: None,
@@ -167,6 +170,14 @@ impl State {
             Change::Unlock { file } => {
                 self.locks.remove(file);
             }
+            Change::Touch {
+                directory,
+                mtime,
+                ctime,
+            } => {
+                let (mtime, ctime) = (*mtime, Some(*ctime));
+                self.times.insert(*directory, (at, Times { mtime, ctime }));
+            }
             Change::Fold { principal, fold } => self.rebase(*principal, *fold),
             Change::Decide(_) => {}
         }
@@ -178,6 +189,7 @@ impl State {
         self.inodes.retain(|file, (at, _)| stays(file, *at));
         self.entries
             .retain(|(directory, _), (at, _)| stays(directory, *at));
+        self.times.retain(|file, (at, _)| stays(file, *at));
         self.added.retain(|directory, list| {
             list.retain(|(at, _)| stays(directory, *at));
             !list.is_empty()
@@ -192,7 +204,37 @@ impl State {
         }
     }
 
-    /// The inode of a file, a directory's without its entries.
+    /// The inode of a file, a directory's with its times and without its entries.
+    ///
+    /// # Errors
+    /// As [`State::inode`].
+    pub fn shown(&self, file: &FileId, blocks: &impl Blocks) -> Result<Option<Arc<Inode>>, Stop> {
+        let Some(inode) = self.inode(file, blocks)? else {
+            return Ok(None);
+        };
+        Ok(Some(match inode.kind() {
+            FileKind::Directory => Arc::new(self.times(file, blocks)?.on(Inode::clone(&inode))),
+            _ => inode,
+        }))
+    }
+
+    fn times(&self, directory: &FileId, blocks: &impl Blocks) -> Result<Times, Stop> {
+        let touched = self.times.get(directory).copied();
+        let set = match self.inodes.get(directory) {
+            Some((at, Some(inode))) => Some((*at, inode.ctime)),
+            _ => None,
+        };
+        let mut tables = Tables::new(blocks);
+        let fold = self.folds.get(&directory.principal);
+        let folded = match touched {
+            Some(_) => Known::Is(Times::default()),
+            None => folded_times(&mut tables, &self.volume, fold, directory),
+        };
+        let folded = answer(folded, tables, Vec::new())?;
+        Ok(Times::latest(touched, set, folded))
+    }
+
+    /// The inode of a file, a directory's without its entries and times.
     ///
     /// # Errors
     /// As [`State::apply`]; [`Stop::Refused`] when it lies in a malformed tree.
@@ -238,7 +280,10 @@ impl State {
     }
 
     /// What a fold of the principal at the end of this prefix puts into its i-table.
-    pub fn changes(&self, principal: Principal) -> Changes {
+    ///
+    /// # Errors
+    /// As [`State::inode`].
+    pub fn changes(&self, principal: Principal, blocks: &impl Blocks) -> Result<Changes, Stop> {
         let mut changes = Changes::default();
         let first = FileId::first_of(principal);
         if principal == self.volume.root.principal && !self.folds.contains_key(&principal) {
@@ -247,7 +292,20 @@ impl State {
         }
         let inodes = self.inodes.range(first..);
         for (file, (_, inode)) in inodes.take_while(|(file, _)| file.principal == principal) {
-            changes.inodes.insert(file.number, inode.clone());
+            let inode = inode.as_deref().cloned().map(attributes);
+            if inode
+                .as_ref()
+                .is_some_and(|inode| inode.kind() == FileKind::Directory)
+            {
+                let times = self.times(file, blocks)?;
+                changes.times.insert(file.number, times);
+            }
+            changes.inodes.insert(file.number, inode.map(Arc::new));
+        }
+        let times = self.times.range(first..);
+        for (file, _) in times.take_while(|(file, _)| file.principal == principal) {
+            let times = self.times(file, blocks)?;
+            changes.times.insert(file.number, times);
         }
         let entries = self.entries.range((first, Name::lowest())..);
         for ((directory, name), (_, to)) in entries {
@@ -257,7 +315,7 @@ impl State {
             let names = changes.entries.entry(directory.number).or_default();
             names.insert(name.clone(), *to);
         }
-        changes
+        Ok(changes)
     }
 }
 
@@ -270,11 +328,12 @@ struct View<'a, B> {
 impl<B: Blocks> Values for View<'_, B> {
     fn inode(&mut self, file: &FileId) -> Known<Option<Arc<Inode>>> {
         if let Some((_, inode)) = self.state.inodes.get(file) {
-            return Known::Is(inode.clone());
+            let inode = inode.as_deref().cloned();
+            return Known::Is(inode.map(attributes).map(Arc::new));
         }
         let fold = self.state.folds.get(&file.principal);
         let found = folded_inode(&mut self.tables, &self.state.volume, fold, file);
-        found.map(|inode| inode.map(without_entries).map(Arc::new))
+        found.map(|inode| inode.map(attributes).map(Arc::new))
     }
 
     fn entry(&mut self, directory: &FileId, name: &Name) -> Known<Option<Target>> {

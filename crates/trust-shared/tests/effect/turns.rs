@@ -1,6 +1,6 @@
 //! Turns at a file: claims, passing a lock on, and who waits for it.
 
-use trust::inode::Mtime;
+use trust::inode::Time;
 use trust_shared::calls::{Turn, claim, give_up, lock, unlock};
 use trust_shared::change::Change;
 use trust_shared::effect::replay::{About, Queue, Sources};
@@ -57,7 +57,7 @@ fn lock_goes_to_whom_its_holder_names() {
     assert_eq!(world.put(2, claim(file, None)), LOCKED);
     let mut held = world.held(file);
     held.turn = Turn::Mine;
-    let write = world.calls().write(&held, content("one"), Mtime::default());
+    let write = world.calls().write(&held, content("one"), Time::default());
     let both = [write.changes, vec![give_up(file, Some(Device(2)))]].concat();
     let op = Op::new(write.guards, both);
     assert_eq!(world.put(1, op), Outcome::Effect);
@@ -72,13 +72,11 @@ fn lock_goes_to_whom_its_holder_names() {
         Ok(lock)
     );
     // Who had it has it no more, and who has it may change the file.
-    let late = world
-        .calls()
-        .write(&held, content("late"), Mtime::default());
+    let late = world.calls().write(&held, content("late"), Time::default());
     assert!(matches!(world.put(1, late), Outcome::None(_)));
     let mut held = world.held(file);
     held.turn = Turn::Mine;
-    let write = world.calls().write(&held, content("two"), Mtime::default());
+    let write = world.calls().write(&held, content("two"), Time::default());
     assert_eq!(world.put(2, write), Outcome::Effect);
     assert_eq!(world.put(2, unlock(file)), Outcome::Effect);
     assert_eq!(world.state.lock(&file), None);
@@ -169,7 +167,7 @@ fn value_does_not_rest_on_claims_in_vain() {
     world.put(1, claim(file, None));
     let mut held = world.held(file);
     held.turn = Turn::Mine;
-    let write = world.calls().write(&held, content("x"), Mtime::default());
+    let write = world.calls().write(&held, content("x"), Time::default());
     assert_eq!(world.put(2, write), Outcome::Effect);
     let mut replay = replay(&world);
     let at = world.end() - 1;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use trust::inode::{FileKind, Inode};
+use trust::inode::{FileKind, Inode, Time};
 use trust::key::SecretKey;
 use trust::map::MapRoot;
 use trust::{Handle, Reject};
@@ -38,7 +38,10 @@ fn map_root() -> MapRoot {
 /// Named ops that have all kinds of guards and changes among them.
 fn samples() -> Vec<(&'static str, Op)> {
     let volume = volume();
-    let calls = calls::Calls { volume: &volume };
+    let calls = calls::Calls {
+        volume: &volume,
+        time: crate::world::TIME,
+    };
     let spot = |at: &calls::Directory, text: &str, found| calls::Spot {
         directory: at.clone(),
         name: name(text),
@@ -124,6 +127,26 @@ fn samples() -> Vec<(&'static str, Op)> {
             calls
                 .create(&spot(&at, "f", None), f, regular("bulla"))
                 .unwrap(),
+        ),
+        (
+            "mkdir",
+            calls
+                .create(&spot(&root(), "d", None), d, directory())
+                .unwrap(),
+        ),
+        (
+            "utimes of a directory",
+            calls.set_attributes(
+                &Held {
+                    inode: Arc::new(directory()),
+                    ..held(d, Turn::Free)
+                },
+                directory(),
+                Some(Time {
+                    seconds: -1,
+                    nanos: 999_999_999,
+                }),
+            ),
         ),
         (
             "write",

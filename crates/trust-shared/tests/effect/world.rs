@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use trust::inode::{Content, FileContent, FileKind, Inode, Mtime};
+use trust::inode::{Content, FileContent, FileKind, Inode, Time};
 use trust::key::SecretKey;
 use trust::reach::{Found, Wanted};
 use trust::{Handle, Hasher, Kind, Reject};
@@ -56,6 +56,12 @@ pub fn volume() -> Volume {
         root: file(EVERYBODY, 0, 0),
     }
 }
+
+/// When calls are made, unless a test says otherwise.
+pub const TIME: Time = Time {
+    seconds: 1_700_000_000,
+    nanos: 5,
+};
 
 /// Positions from which on the members are as the tests want them.
 pub const BEGIN: u64 = 10;
@@ -234,6 +240,7 @@ impl World {
     pub fn calls(&self) -> Calls<'_> {
         Calls {
             volume: &self.volume,
+            time: TIME,
         }
     }
 
@@ -309,7 +316,7 @@ impl World {
 /// Computes a fold of a state at the position `upto`, and stores its blocks.
 pub fn fold_of(state: &State, store: &Store, principal: Principal, upto: u64) -> Fold {
     let before = state.last_fold(principal).and_then(|fold| fold.root);
-    let changes = state.changes(principal);
+    let changes = state.changes(principal, store).unwrap();
     let mut made = Vec::new();
     let sink = |kind, handle, bytes: &Bytes| made.push((kind, handle, bytes.clone()));
     let hasher = &volume().hasher;
@@ -359,7 +366,7 @@ pub fn directory() -> Inode {
         map: None,
         opaque: false,
     };
-    Inode::new(0o755, Mtime::default(), content)
+    Inode::new(0o755, Time::default(), content)
 }
 
 pub fn content(text: &str) -> Content {
@@ -370,7 +377,7 @@ pub fn content(text: &str) -> Content {
 }
 
 pub fn regular(text: &str) -> Inode {
-    Inode::new(0o644, Mtime::default(), content(text))
+    Inode::new(0o644, Time::default(), content(text))
 }
 
 pub fn target(file: FileId, kind: FileKind) -> Target {

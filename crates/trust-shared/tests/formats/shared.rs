@@ -6,7 +6,7 @@ use trust::device::{DeviceKey, Incarnation};
 use trust::encode::{Decoder, Encoder};
 use trust::history::proof::Roots;
 use trust::history::{LogPoint, leaf_hash};
-use trust::inode::{Content as FileContents, FileContent, FileKind, Inode, Mtime};
+use trust::inode::{Content as FileContents, FileContent, FileKind, Inode, Time};
 use trust::map::MapRoot;
 use trust::policy::{Genesis, NO_END, Successor, VolumeId};
 use trust::signatures::Signatures;
@@ -454,7 +454,7 @@ fn values(lines: &mut Lines, file: File) {
     let span = [3, 1, 200, 1];
     let inode = Inode::new(
         0o644,
-        Mtime::default(),
+        Time::default(),
         FileContents::Regular(FileContent::Empty),
     );
     let kind = FileKind::Regular;

@@ -36,25 +36,26 @@ pub fn path(relative: &[u8]) -> PathBuf {
     }
 }
 
-/// Whether two inodes are equal, apart from the entries of directories. True for two directories with the
-/// same attributes and for two equal files.
+/// Whether two inodes are equal, apart from the entries of directories and from when they changed. True for two
+/// directories with the same attributes and for two equal files.
 pub fn alike(old: &Inode, new: &Inode) -> bool {
-    let without_entries = |inode: &Inode| {
+    let compared = |inode: &Inode| {
         let mut inode = inode.clone();
+        inode.ctime = None;
         if let Content::Directory { map, .. } = &mut inode.content {
             *map = None;
         }
         inode.size = 0;
         inode
     };
-    without_entries(old) == without_entries(new)
+    compared(old) == compared(new)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::handle::Handle;
-    use crate::tree::inode::{Extension, FileContent, Mtime};
+    use crate::tree::inode::{Extension, FileContent, Time};
     use crate::tree::map::MapRoot;
 
     fn directory(mode: u16, entries: u64, opaque: bool) -> Inode {
@@ -64,7 +65,7 @@ mod tests {
             entries,
             salt: [0; 16],
         });
-        Inode::new(mode, Mtime::default(), Content::Directory { map, opaque })
+        Inode::new(mode, Time::default(), Content::Directory { map, opaque })
     }
 
     #[test]
@@ -92,7 +93,7 @@ mod tests {
     fn files_are_alike_only_when_entirely_equal() {
         let file = |bytes: &'static [u8]| {
             let content = Content::Regular(FileContent::Inline(bytes.into()));
-            Inode::new(0o644, Mtime::default(), content)
+            Inode::new(0o644, Time::default(), content)
         };
         assert!(alike(&file(b"x"), &file(b"x")));
         assert!(!alike(&file(b"x"), &file(b"y")));

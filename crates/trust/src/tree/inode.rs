@@ -1,6 +1,6 @@
 //! Inodes: the type, attributes and content of a file (SFSRO 3.2.1, extended for POSIX trees). A directory
 //! entry holds one. Relies on [`crate::tree::array`] and [`crate::tree::map`] for the roots that an inode
-//! names. There is no ctime: copies do not keep it, and one tree must have one root on any machine. Bytes in
+//! names. Publishers write no ctime: copies do not keep it, and one tree must have one root on any machine. Bytes in
 //! docs/formats/inode.md.
 //!
 //! ```text
@@ -10,6 +10,8 @@
 //! ```
 //!
 //! An unknown tag below 0x80 is *unsupported*. Tags from 0x80 are extensions, which a reader ignores and keeps.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::encode::{Decoder, Encoder};
 use crate::error::Reject;
@@ -38,13 +40,71 @@ pub const MAX_INODE_BYTES: usize = 8 << 10;
 const FORMAT: u8 = 0;
 const WHAT: &str = "inode";
 
-/// Time of last modification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Mtime {
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Time {
     /// Unix seconds; negative before 1970.
     pub seconds: i64,
     /// Below 10⁹.
     pub nanos: u32,
+}
+
+impl Time {
+    /// Writes `seconds zigzag varint | nanoseconds varint`.
+    pub fn encode(&self, e: &mut Encoder) {
+        e.varint(zigzag(self.seconds)).varint(u64::from(self.nanos));
+    }
+
+    /// Reads what [`Time::encode`] wrote.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for nanoseconds of a second or more, or bytes that are none.
+    pub fn decode(d: &mut Decoder<'_>) -> Result<Time, Reject> {
+        let seconds = unzigzag(d.varint()?);
+        let nanos = d.bounded(999_999_999, "nanoseconds over a second")? as u32;
+        Ok(Time { seconds, nanos })
+    }
+
+    /// The next point in time, 1 ns later; the last one has none.
+    pub fn next(self) -> Option<Time> {
+        match self.nanos < 999_999_999 {
+            true => Some(Time {
+                nanos: self.nanos.saturating_add(1),
+                ..self
+            }),
+            false => Some(Time {
+                seconds: self.seconds.checked_add(1)?,
+                nanos: 0,
+            }),
+        }
+    }
+}
+
+impl From<SystemTime> for Time {
+    /// A time that a machine's clock or a program gives. Beyond 64 bits of seconds: the nearest one that has them.
+    fn from(time: SystemTime) -> Time {
+        let seconds = |since: Duration| i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => Time {
+                seconds: seconds(since),
+                nanos: since.subsec_nanos(),
+            },
+            Err(before) => {
+                let before = before.duration();
+                let whole = seconds(before).saturating_neg();
+                match before.subsec_nanos() {
+                    0 => Time {
+                        seconds: whole,
+                        nanos: 0,
+                    },
+                    nanos => Time {
+                        seconds: whole.saturating_sub(1),
+                        nanos: 1_000_000_000_u32.saturating_sub(nanos),
+                    },
+                }
+            }
+        }
+    }
 }
 
 /// The owner of a file, where the publisher chose to state it.
@@ -64,7 +124,7 @@ pub struct Inode {
     /// Always [`Content::size`]; follows from the content and is not stored.
     pub size: u64,
     /// Last modification.
-    pub mtime: Mtime,
+    pub mtime: Time,
     /// Number of names of this file in the volume, at least 1.
     pub links: u32,
     /// The hard-link set that the file belongs to ([`link_group`]); needs `links` of 2 or more.
@@ -73,6 +133,8 @@ pub struct Inode {
     pub owner: Option<Owner>,
     /// Extended attributes.
     pub xattrs: Xattrs,
+    /// Last change of content or attributes. Devices of shared volumes write it, publishers do not.
+    pub ctime: Option<Time>,
     /// Type and content.
     pub content: Content,
     /// Fields of a later bulla, sorted by tag. Ignored and kept; publishers of this build write none.
@@ -102,7 +164,7 @@ pub fn check_name(name: &[u8]) -> Result<(), Reject> {
 
 impl Inode {
     /// A file with one name and without optional fields.
-    pub fn new(mode: u16, mtime: Mtime, content: Content) -> Inode {
+    pub fn new(mode: u16, mtime: Time, content: Content) -> Inode {
         Inode {
             mode,
             size: content.size(),
@@ -111,6 +173,7 @@ impl Inode {
             link_group: None,
             owner: None,
             xattrs: Xattrs::None,
+            ctime: None,
             content,
             extensions: Vec::new(),
         }
@@ -128,8 +191,7 @@ impl Inode {
         e.u8(FORMAT)
             .u8(content::kind_byte(&self.content))
             .u16(self.mode);
-        e.varint(zigzag(self.mtime.seconds))
-            .varint(u64::from(self.mtime.nanos));
+        self.mtime.encode(&mut e);
         content::encode(&self.content, &mut e);
         self.encode_optional(&mut e);
         e.finish()
@@ -160,10 +222,9 @@ impl Inode {
         if mode > 0o7777 {
             return Err(d.bad("mode over 07777"));
         }
-        let seconds = unzigzag(d.varint()?);
-        let nanos = d.bounded(999_999_999, "nanoseconds over a second")? as u32;
+        let mtime = Time::decode(&mut d)?;
         let content = content::decode(kind, &mut d, max_inline_bytes)?;
-        let mut inode = Inode::new(mode, Mtime { seconds, nanos }, content);
+        let mut inode = Inode::new(mode, mtime, content);
         inode.decode_optional(&mut d)?;
         d.finish()?;
         Ok(inode)
@@ -214,6 +275,9 @@ impl Inode {
                 root.encode(e);
             }
         }
+        if let Some(ctime) = &self.ctime {
+            ctime.encode(e.u8(TAG_CTIME));
+        }
         extension::encode(&self.extensions, e);
     }
 
@@ -245,6 +309,7 @@ impl Inode {
                     }
                     self.xattrs = xattr::decode_stored(d)?;
                 }
+                TAG_CTIME => self.ctime = Some(Time::decode(d)?),
                 FIRST_EXTENSION.. => self.extensions = extension::decode(tag, d)?,
                 _ => return Err(unsupported("tag", tag)),
             }
@@ -264,6 +329,7 @@ const TAG_LINK_GROUP: u8 = 2;
 const TAG_OWNER: u8 = 3;
 const TAG_XATTRS: u8 = 4;
 const TAG_STORED_XATTRS: u8 = 5;
+const TAG_CTIME: u8 = 6;
 
 fn unsupported(field: &str, value: u8) -> Reject {
     Reject::Unsupported {

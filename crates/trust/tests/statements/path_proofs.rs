@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use trust::error::Class;
 use trust::head::Head;
-use trust::inode::{Content, Entry, Inode, Mtime, Xattrs};
+use trust::inode::{Content, Entry, Inode, Time, Xattrs};
 use trust::map::Builder;
 use trust::path_proof::{Demands, MAX_PATH_PROOF_BYTES, PathProof, Prover, Shown};
 use trust::policy::{Roles, Successor};
@@ -43,7 +43,7 @@ fn demands() -> Demands {
 }
 
 fn file(xattr_bytes: usize) -> Inode {
-    let mut inode = Inode::new(0o755, Mtime::default(), Content::Fifo);
+    let mut inode = Inode::new(0o755, Time::default(), Content::Fifo);
     let value = Bytes::from(vec![b'v'; xattr_bytes]);
     inode.xattrs = Xattrs::Inline(vec![(Bytes::from_static(b"user.a"), value)]);
     inode
@@ -59,7 +59,7 @@ fn directory(blocks: &mut HashMap<Handle, Bytes>, entries: &[(Vec<u8>, Vec<u8>)]
     let map = builder.finish().unwrap();
     blocks.extend(nodes);
     let content = Content::Directory { map, opaque: false };
-    Inode::new(0o755, Mtime::default(), content)
+    Inode::new(0o755, Time::default(), content)
 }
 
 fn inode_block(blocks: &mut HashMap<Handle, Bytes>, inode: &Inode) -> Handle<InodeBlock> {
@@ -74,7 +74,7 @@ fn tree(blocks: &mut HashMap<Handle, Bytes>) -> Handle<InodeBlock> {
     docs.extend((0..400).map(|n| (format!("n{n:03}").into_bytes(), file(500 + n).encode())));
     let docs = directory(blocks, &docs).encode();
     let empty = directory(blocks, &[]).encode();
-    let link = Inode::new(0o777, Mtime::default(), Content::Symlink("x".into())).encode();
+    let link = Inode::new(0o777, Time::default(), Content::Symlink("x".into())).encode();
     let entries = [("docs", docs), ("empty", empty), ("link", link)];
     let entries = entries.map(|(name, value)| (name.as_bytes().to_vec(), value));
     let root = directory(blocks, &entries);

@@ -62,6 +62,8 @@ pub enum Act<'a> {
         /// Its inode after the change.
         inode: &'a Inode,
     },
+    /// The times of a directory.
+    Touch(FileId),
     /// The author's device takes the lock of a file.
     Lock(FileId),
     /// It gives the lock up.
@@ -192,10 +194,14 @@ fn unnamed(op: &Op) -> Act<'_> {
             file: *file,
             to: *to,
         },
+        ([Change::Touch { directory, .. }], _) => Act::Touch(*directory),
         ([Change::Set { file, inode }, rest @ ..], _)
-            if rest
-                .iter()
-                .all(|it| matches!(it, Change::Unlock { .. } | Change::Pass { .. })) =>
+            if rest.iter().all(|it| {
+                matches!(
+                    it,
+                    Change::Unlock { .. } | Change::Pass { .. } | Change::Touch { .. }
+                )
+            }) =>
         {
             Act::Set { file: *file, inode }
         }
@@ -218,7 +224,7 @@ mod tests {
     use std::sync::Arc;
 
     use trust::Hasher;
-    use trust::inode::{FileContent, Mtime};
+    use trust::inode::{FileContent, Time};
     use trust::statement::VolumeId;
     use trust_shared::calls::{self, Calls, Directory, Held, Replaced, Turn};
     use trust_shared::effect::Volume;
@@ -242,7 +248,7 @@ mod tests {
     }
 
     fn inode(content: Content) -> Inode {
-        Inode::new(0o644, Mtime::default(), content)
+        Inode::new(0o644, Time::default(), content)
     }
 
     fn text() -> Inode {
@@ -281,7 +287,10 @@ mod tests {
     #[test]
     fn ops_of_all_calls_have_their_words() {
         let volume = volume();
-        let calls = Calls { volume: &volume };
+        let calls = Calls {
+            volume: &volume,
+            time: Time::default(),
+        };
         let (a, b) = (spot("a", None), spot("b", Some((9, FileKind::Regular))));
         let made = calls.create(&a, file(10), text()).unwrap();
         assert!(matches!(Act::of(&made), Act::Make { at: it, .. } if it == at(&a)));
@@ -310,8 +319,23 @@ mod tests {
         assert_eq!(Act::of(&renamed), Act::Move { from, to });
         let exchanged = calls.exchange(&b, &directory).unwrap().unwrap();
         assert!(matches!(Act::of(&exchanged), Act::Exchange { .. }));
-        let set = calls.set_attributes(&held, text());
+        let set = calls.set_attributes(&held, text(), None);
         assert!(matches!(Act::of(&set), Act::Set { file: it, .. } if it == file(9)));
+        let held = Held {
+            file: file(5),
+            inode: Arc::new(inode(Content::Directory {
+                map: None,
+                opaque: false,
+            })),
+            turn: Turn::Free,
+        };
+        let mut mode = Inode::clone(&held.inode);
+        let mtime = Some(Time::default());
+        let touched = calls.set_attributes(&held, mode.clone(), mtime);
+        assert_eq!(Act::of(&touched), Act::Touch(file(5)));
+        mode.mode = 0o700;
+        let both = calls.set_attributes(&held, mode, mtime);
+        assert!(matches!(Act::of(&both), Act::Set { file: it, .. } if it == file(5)));
     }
 
     #[test]
@@ -328,7 +352,11 @@ mod tests {
         assert_eq!(Act::of(&Op::new(Vec::new(), vec![pass.clone()])), passed);
         // A device that changes a file whose lock it has gives the lock on with the change.
         let volume = volume();
-        let mut set = Calls { volume: &volume }.set_attributes(&held(9), text());
+        let calls = Calls {
+            volume: &volume,
+            time: Time::default(),
+        };
+        let mut set = calls.set_attributes(&held(9), text(), None);
         set.changes.push(pass);
         assert!(matches!(Act::of(&set), Act::Set { file: it, .. } if it == file(9)));
         let decision = Decision::RemoveDevice { device: Device(3) };

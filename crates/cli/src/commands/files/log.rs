@@ -209,7 +209,7 @@ impl Listing<'_> {
                     line.bytes = Some(inode.content.size());
                 }
             }
-            Act::Lock(file) | Act::Unlock(file) | Act::Claim(file) => {
+            Act::Lock(file) | Act::Unlock(file) | Act::Claim(file) | Act::Touch(file) => {
                 line.path = Some(self.file(*file).await?);
             }
             Act::Pass { file, to } => {
@@ -311,7 +311,7 @@ fn verb(act: &Act<'_>) -> &'static str {
         Act::Remove { .. } => "rm",
         Act::Move { .. } => "mv",
         Act::Exchange { .. } => "exchange",
-        Act::Set { .. } => "change",
+        Act::Set { .. } | Act::Touch(_) => "change",
         Act::Lock(_) => "lock",
         Act::Unlock(_) => "unlock",
         Act::Claim(_) => "claim",

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ::share::client::Sink;
-use ::share::files::{Call, File as FileThere, FileRef, Place};
+use ::share::files::{Attributes as Set, Call, File as FileThere, FileRef, Place, Refused};
 use ::share::home::Home;
 use content::access::Access;
 use content::attributes::XattrReader;
@@ -32,8 +32,9 @@ use publish::publish_error::PublishError;
 use serde_json::{Map, json};
 use state::own_files;
 use store::BlockSink;
+use trust::change::alike;
 use trust::inode::{
-    Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Xattrs,
+    Content, FileContent, FileKind, Inode, MAX_INLINE_XATTR_BYTES, MAX_TARGET_BYTES, Time, Xattrs,
     encode_xattrs,
 };
 use trust_shared::principal::{FileId, Name};
@@ -51,6 +52,7 @@ use crate::output::{Done, Output, fields};
 use crate::progress::Progress;
 use crate::sharing::session::Opened;
 use crate::text;
+use bulla::Error;
 use bulla::shared::places::Address;
 use bulla::shared::{SharedVolume, now};
 
@@ -78,6 +80,7 @@ pub fn run(args: &Put, config: &Config, output: &mut Output) -> Outcome<Done> {
         output: RefCell::new(output),
         totals: RefCell::default(),
         linked: RefCell::default(),
+        made: RefCell::default(),
         overwriting: Overwriting::of(&shared, args.expect),
     };
     let put = shared.run(async {
@@ -136,6 +139,8 @@ struct Putting<'a, 'o> {
     totals: RefCell<Totals>,
     /// Files of this machine with several names: the file in the volume, as soon as it is there.
     linked: RefCell<HashMap<Linked, Option<FileId>>>,
+    /// Directories that were made, with the times of those on this machine.
+    made: RefCell<Vec<(FileId, Time)>>,
     overwriting: Overwriting<'a>,
 }
 
@@ -156,7 +161,7 @@ enum Became {
 
 /// Whether a file of the volume is what a file would become that is put there.
 fn is_same(there: &FileThere, to: &Address, inode: &Inode) -> bool {
-    there.id.principal == to.name.start.principal && *there.inode == *inode
+    there.id.principal == to.name.start.principal && alike(&there.inode, inode)
 }
 
 impl Putting<'_, '_> {
@@ -187,6 +192,35 @@ impl Putting<'_, '_> {
         let mut linked = links.buffer_unordered(LINKS);
         while let Some(linked) = linked.next().await {
             linked?;
+        }
+        self.set_times().await
+    }
+
+    /// Gives the directories that were made the times of those on this machine: their names have changed since.
+    async fn set_times(&self) -> Outcome<()> {
+        let set = |(directory, mtime)| async move {
+            let call = Call::SetAttributes {
+                file: FileRef::File(directory),
+                attributes: Set {
+                    mtime: Some(mtime),
+                    ..Set::default()
+                },
+                expect: None,
+            };
+            let shown = || "the time of a directory".to_owned();
+            match self.shared.change(call, &shown).await {
+                // Somebody has removed it meanwhile.
+                Err(Error::Refused {
+                    why: Refused::Stale | Refused::NotFound,
+                    ..
+                }) => Ok(()),
+                set => set,
+            }
+        };
+        let sets = stream::iter(self.made.take()).map(set);
+        let mut sets = sets.buffer_unordered(LINKS);
+        while let Some(set) = sets.next().await {
+            set?;
         }
         Ok(())
     }
@@ -315,6 +349,10 @@ impl Putting<'_, '_> {
         inode.xattrs = xattrs;
         let (id, is_new) = ensure(self.shared, &to, there, inode, None).await?;
         self.totals.borrow_mut().directories += 1;
+        if is_new {
+            let mtime = from.attributes.mtime;
+            self.made.borrow_mut().push((id, mtime));
+        }
         let names = from.names();
         let names = names.map_err(|e| unreadable(from.path(), &e))?;
         let there = match is_new {

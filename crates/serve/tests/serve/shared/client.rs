@@ -18,7 +18,7 @@ use store::BlockSink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use trust::Data;
-use trust::tree::inode::{Content, FileContent, Inode, Mtime};
+use trust::tree::inode::{Content, FileContent, Inode, Time};
 use trust_shared::decision::Decision;
 use trust_shared::principal::{Device, Name, Principal};
 
@@ -122,7 +122,7 @@ async fn call(client: &Client, call: Call) -> Answer {
 
 async fn write(client: &Client, name: &str, content: &[u8]) {
     let content = Content::Regular(FileContent::Inline(Bytes::copy_from_slice(content)));
-    let time = Mtime {
+    let time = Time {
         seconds: 1,
         nanos: 0,
     };

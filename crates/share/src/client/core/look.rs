@@ -6,7 +6,7 @@ use trust_shared::effect::Missing;
 
 use super::{Core, Lacks, MAX_ROUNDS, Out, read_body};
 use crate::disk::DiskError;
-use crate::files::{Answer, Basis, Call, Refused};
+use crate::files::{Answer, Basis, Call, Refused, Stamped};
 use ordering::scheme::{DeviceScheme, Leaf};
 use ordering::volume::{Attempt, Basis as _, Build, Volume};
 
@@ -27,8 +27,8 @@ impl Core {
     }
 
     /// None: something must be fetched first.
-    fn look_at(&mut self, call: &Call, outs: &mut Vec<Out>) -> Option<(Answer, Basis)> {
-        match call {
+    fn look_at(&mut self, call: &Stamped, outs: &mut Vec<Out>) -> Option<(Answer, Basis)> {
+        match &call.call {
             Call::History { before, most } => {
                 let page = self.history(*before, *most, outs)?;
                 return Some((page, Basis::default()));

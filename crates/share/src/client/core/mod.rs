@@ -30,7 +30,7 @@ use trust_shared::ops::Body;
 use super::error::{Differing, Stopped};
 use super::evidence::Court;
 use crate::disk::{Disk, DiskError, Keep, Placed, own_entries};
-use crate::files::{Answer, Basis, Call, Files, Made, Shelf};
+use crate::files::{Answer, Basis, Call, Files, Made, Shelf, Stamped};
 use crate::home::{Memo, Timekeeper};
 use ordering::engine::{
     Alarm, Delays, Durable, Effect, Engine, Record as EngineRecord, Reply, Request, Setup,
@@ -64,20 +64,20 @@ const MAX_ROUNDS: usize = 8;
 /// Names a call.
 pub(super) type Ticket = u64;
 
-impl Keep for Call {
+impl Keep for Stamped {
     fn encode(&self) -> Vec<u8> {
-        Call::encode(self)
+        Stamped::encode(self)
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Reject> {
-        Call::decode(bytes)
+        Stamped::decode(bytes)
     }
 }
 
 /// What happens to a device.
 pub(super) enum Input {
     /// Programs call.
-    Issue(Vec<(Ticket, Call)>),
+    Issue(Vec<(Ticket, Stamped)>),
     /// The server sent something.
     Deliver(Reply<Product>),
     /// There is a new connection.
@@ -161,7 +161,7 @@ pub(super) struct Core {
     /// What this device knew of earlier epochs of the log, where something of it may be lost.
     before: Vec<PathBuf>,
     /// Questions about the verified log that miss something.
-    looking: Vec<(Ticket, Call)>,
+    looking: Vec<(Ticket, Stamped)>,
     /// Questions about changes.
     feeding: Vec<Feeding>,
     tidy: Tidy,
@@ -316,7 +316,7 @@ impl Core {
                         let feeding = Feeding::new(ticket, since, wait, hold_ms);
                         self.feeding.push(feeding);
                     }
-                    call => self.looking.push((ticket, call)),
+                    call => self.looking.push((ticket, call.into())),
                 }
                 self.look_again(outs);
             }

@@ -109,7 +109,7 @@ impl Core {
         self.tidy.folding = true;
         self.tidy.last = Some(principal);
         self.tidy.fold_at = now.checked_add(self.tidy.pause);
-        let effects = self.engine.issue([(UNASKED, Call::Fold(principal))]);
+        let effects = self.engine.issue([(UNASKED, Call::Fold(principal).into())]);
         self.perform(effects, None, outs)
     }
 

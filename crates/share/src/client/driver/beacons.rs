@@ -7,7 +7,7 @@ use crate::client::Answered;
 use crate::client::beacons::{Beacons, Verdict};
 use crate::client::core::Ticket;
 use crate::client::error::ClientError;
-use crate::files::{Answer, Call};
+use crate::files::{Answer, Stamped};
 
 /// What a call is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +41,10 @@ impl Driver {
     }
 
     /// Takes a call, unless a beacon is overdue.
-    pub(super) fn admit(&mut self, it: Calling) -> Option<(Ticket, Call)> {
+    pub(super) fn admit(&mut self, it: Calling) -> Option<(Ticket, Stamped)> {
         match self.beacons.verdict(Instant::now()) {
             Verdict::Fresh => {
-                let kind = match it.call.only_reads() {
+                let kind = match it.call.call.only_reads() {
                     true => Kind::Read,
                     false => Kind::Change,
                 };

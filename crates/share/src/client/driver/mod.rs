@@ -28,7 +28,7 @@ use super::local::{Query, Response};
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
 use crate::disk::{DiskError, Placed};
-use crate::files::{Call, Shelf};
+use crate::files::{Shelf, Stamped};
 use ordering::engine::Reply;
 use ordering::roster::{OpsCodec, Product};
 use ordering::signed::Entry;
@@ -63,7 +63,7 @@ type Waiting = oneshot::Sender<Result<Answered, ClientError>>;
 /// A call, and where its answer goes.
 pub(super) struct Calling {
     pub(super) ticket: Ticket,
-    pub(super) call: Call,
+    pub(super) call: Stamped,
     /// It is answered from what this device has verified, whatever the server says.
     pub(super) looks: bool,
     pub(super) answer: Waiting,
@@ -252,7 +252,7 @@ impl Driver {
             match command {
                 Command::Call(it) if it.looks => {
                     self.calls.insert(it.ticket, (it.answer, Kind::Look));
-                    self.inputs.push_back(Input::Look(it.ticket, it.call));
+                    self.inputs.push_back(Input::Look(it.ticket, it.call.call));
                 }
                 Command::Call(it) => match &self.stopped {
                     // The caller may have gone.

@@ -14,13 +14,13 @@ use super::engine::{
 use super::field::{Read, list, read_list};
 use super::{MAX_HANDLES, WHAT};
 use crate::client::{Answered, ClientError, Compared, Status, View};
-use crate::files::Call;
+use crate::files::{Call, Stamped};
 
 /// What a program asks. Its bytes begin with a number, which names the request in what comes back.
 #[derive(Debug, Clone)]
 pub enum Asked {
     /// A call. The response is [`Response::Answer`].
-    Call(Call),
+    Call(Stamped),
     /// What this device has verified. The response is [`Response::Answer`].
     Look(Call),
     /// Something about the engine.
@@ -117,7 +117,7 @@ impl Asked {
         let mut d = Decoder::new(bytes, WHAT);
         let (kind, id) = (d.u8()?, d.varint()?);
         let asked = match kind {
-            1 => Asked::Call(Call::decode(rest(&mut d)?)?),
+            1 => Asked::Call(Stamped::decode(rest(&mut d)?)?),
             2 => Asked::Look(Call::decode(rest(&mut d)?)?),
             3 => Asked::Query(Query::Status),
             4 => Asked::Query(Query::Compare(SignedNote::decode(&mut d)?)),

@@ -11,7 +11,7 @@ use trust::frame::Packer;
 use trust::handle::Kind;
 use trust::history::LogPoint;
 use trust::key::SecretKey;
-use trust::tree::inode::{Content, FileContent, FileKind, Inode, Mtime};
+use trust::tree::inode::{Content, FileContent, FileKind, Inode, Time};
 use trust::volume_id::VolumeId;
 use trust::{Handle, Record};
 use trust_shared::entry::Prefix;
@@ -50,7 +50,7 @@ fn file(counter: u64) -> FileId {
 
 fn known(counter: u64) -> File {
     let content = FileContent::Inline(Bytes::from_static(b"hello"));
-    let inode = Inode::new(0o644, Mtime::default(), Content::Regular(content));
+    let inode = Inode::new(0o644, Time::default(), Content::Regular(content));
     File {
         id: file(counter),
         inode: Arc::new(inode),
@@ -84,7 +84,7 @@ fn asked() -> Vec<(u64, Asked)> {
     };
     let handles = vec![Handle::from_bytes([6; 32]), Handle::from_bytes([7; 32])];
     vec![
-        (1, Asked::Call(call)),
+        (1, Asked::Call(call.into())),
         (300, Asked::Look(Call::Members)),
         (2, Asked::Query(Query::Status)),
         (3, Asked::Query(Query::Compare(note()))),

@@ -203,7 +203,7 @@ impl Guest<'_> {
                 let call = it.call.clone();
                 let asked = match it.looks {
                     false => Asked::Call(call),
-                    true => Asked::Look(call),
+                    true => Asked::Look(call.call),
                 };
                 (it.ticket, asked, Pending::Call(self.sent, it))
             }
@@ -282,7 +282,7 @@ impl Guest<'_> {
             match pending {
                 Pending::Call(before, it) => {
                     let was_taken = self.taken.is_none_or(|taken| before < taken);
-                    if was_taken && !it.looks && !it.call.only_reads() {
+                    if was_taken && !it.looks && !it.call.call.only_reads() {
                         let _ = it.answer.send(Err(ClientError::Interrupted));
                         continue;
                     }

@@ -265,7 +265,7 @@ impl Desk {
                 }
                 return Ok(());
             }
-            Asked::Call(call) => !call.only_reads(),
+            Asked::Call(call) => !call.call.only_reads(),
             Asked::Look(_) | Asked::Query(_) | Asked::Blocks(_) => false,
         };
         self.bytes = self.bytes.saturating_add(frame.len());

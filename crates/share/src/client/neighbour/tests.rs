@@ -19,7 +19,7 @@ use crate::client::local::{
 };
 use crate::client::tests::{Lab, create, done, look, place, read, soon};
 use crate::client::{Client, ClientError, Compared, Connection, Options, Phase, View};
-use crate::files::{Answer, Call, Feed};
+use crate::files::{Answer, Call, Feed, Stamped};
 use crate::home::Home;
 
 /// Lets others use the engine of this client.
@@ -277,7 +277,13 @@ async fn change_that_was_taken_is_not_sent_again_and_a_read_is() {
     };
     assert!(matches!(
         asked(&mut stream).await,
-        (_, Asked::Call(Call::Create { .. }))
+        (
+            _,
+            Asked::Call(Stamped {
+                call: Call::Create { .. },
+                ..
+            })
+        )
     ));
     let reading = {
         let guest = guest.clone();
@@ -285,13 +291,26 @@ async fn change_that_was_taken_is_not_sent_again_and_a_read_is() {
     };
     assert!(matches!(
         asked(&mut stream).await,
-        (_, Asked::Call(Call::Members))
+        (
+            _,
+            Asked::Call(Stamped {
+                call: Call::Members,
+                ..
+            })
+        )
     ));
     drop(stream);
     let told = change.await.unwrap();
     assert!(matches!(told, Err(ClientError::Interrupted)), "{told:?}");
     let mut stream = played.accept().await;
-    let (id, Asked::Call(Call::Members)) = asked(&mut stream).await else {
+    let (
+        id,
+        Asked::Call(Stamped {
+            call: Call::Members,
+            ..
+        }),
+    ) = asked(&mut stream).await
+    else {
         panic!("not the read");
     };
     let why = Box::new(Err(ClientError::Busy));
@@ -330,7 +349,14 @@ async fn change_that_was_not_taken_is_sent_to_the_next_engine() {
     .await;
     drop(stream);
     let mut stream = played.accept().await;
-    let (second, Asked::Call(Call::Create { .. })) = asked(&mut stream).await else {
+    let (
+        second,
+        Asked::Call(Stamped {
+            call: Call::Create { .. },
+            ..
+        }),
+    ) = asked(&mut stream).await
+    else {
         panic!("not the other call");
     };
     assert_ne!(first, second);
@@ -378,7 +404,7 @@ async fn program_with_too_much_under_way_is_cut_off_alone() {
     let mut stream = super::socket::connect(home.directory()).await.unwrap();
     greet(&mut stream).await.unwrap();
     for id in 0..=MAX_UNDER_WAY as u64 {
-        let call = Asked::Call(Call::Members);
+        let call = Asked::Call(Call::Members.into());
         if write_frame(&mut stream, &call.encode(id)).await.is_err() {
             break;
         }

@@ -307,7 +307,7 @@ impl World {
             3 | 4 => Call::SetContent {
                 file,
                 content: inode(&text).content,
-                mtime: Mtime::default(),
+                mtime: Time::default(),
                 expect: self.pick(&[None, Some(inode("stale").content)]),
             },
             5 => Call::SetAttributes {

@@ -26,7 +26,7 @@ use trust::key::SecretKey;
 use trust::policy::Genesis;
 use trust::roles::{Roles, Threshold};
 use trust::statement::Signed;
-use trust::tree::inode::{Content, FileContent, Inode, Mtime};
+use trust::tree::inode::{Content, FileContent, Inode, Time};
 use trust::volume_id::VolumeId;
 use trust_shared::decision::Decision;
 use trust_shared::genesis::{Founder, SharedRoles, Silence, genesis};
@@ -234,7 +234,7 @@ fn inode(content: &str) -> Inode {
         "" => FileContent::Empty,
         content => FileContent::Inline(Bytes::copy_from_slice(content.as_bytes())),
     };
-    let time = Mtime {
+    let time = Time {
         seconds: 1_700_000_000,
         nanos: 0,
     };

@@ -143,7 +143,10 @@ async fn long_search_of_the_floor_takes_several_steps() {
     let (theirs, own) = (call("theirs19"), call("own0"));
     two.close(soon()).await.unwrap();
     let calls = [(1, theirs.clone()), (2, own.clone())];
-    let (issued, looked) = (Input::Issue(calls.into()), Input::Look(3, theirs));
+    let (issued, looked) = (
+        Input::Issue(calls.map(|(ticket, call)| (ticket, call.into())).into()),
+        Input::Look(3, theirs),
+    );
     for (first, second, ticket) in [(issued, None, 2), (looked, Some(Input::Look(4, own)), 4)] {
         let mut bare = Bare::of(&lab, 2).await;
         bare.run_until("running", |bare| bare.core.engine().is_running())
@@ -281,7 +284,7 @@ async fn page_of_the_log_looks_at_so_many_leaves_and_no_more() {
     let mut ticket = 0;
     while bare.core.engine().ledger().size() <= before + MOST_LEAVES {
         ticket += 1;
-        bare.step(Input::Issue(vec![(ticket, Call::Members)]));
+        bare.step(Input::Issue(vec![(ticket, Call::Members.into())]));
         bare.run_until("answered", |bare| bare.answered == [ticket])
             .await;
         bare.answered.clear();

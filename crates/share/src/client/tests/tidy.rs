@@ -43,7 +43,7 @@ pub(super) async fn write(client: &Client, path: &str, content: &str) {
     let call = Call::SetContent {
         file: crate::files::FileRef::Place(place(client, path)),
         content: inode(content).content,
-        mtime: Mtime::default(),
+        mtime: Time::default(),
         expect: None,
     };
     let answer = done(client.call(call, soon()).await);

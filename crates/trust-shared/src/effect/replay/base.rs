@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::Lock;
+use super::{Lock, Times};
 use crate::itable::{Fold, MAX_TABLE_INLINE_BYTES};
 use crate::key::Key;
 use crate::principal::{Device, FileId, Name, Principal, Target};
@@ -12,7 +12,7 @@ use crate::row::Row;
 use trust::encode::Decoder;
 use trust::error::Reject;
 use trust::handle::{Handle, InodeBlock};
-use trust::tree::inode::{Entry, Inode};
+use trust::tree::inode::{Entry, Inode, Time};
 
 const WHAT: &str = "row of a checkpoint";
 
@@ -34,6 +34,7 @@ pub struct Base {
     pub(super) entries: BTreeMap<(FileId, Name), (u64, Option<Target>)>,
     /// By how much entries changed the number of entries of directories, by position.
     pub(super) added: BTreeMap<FileId, BTreeMap<u64, i64>>,
+    pub(super) times: BTreeMap<FileId, (u64, Times)>,
 }
 
 /// A value since a position, if it is not older.
@@ -58,6 +59,10 @@ impl Base {
         since(self.entries.get(&(*directory, name.clone())), upto)
     }
 
+    pub(super) fn times(&self, directory: &FileId, upto: u64) -> Option<(u64, Times)> {
+        since(self.times.get(directory), upto)
+    }
+
     /// Entries that were added to a directory since a position.
     pub(super) fn added(&self, directory: &FileId, upto: u64) -> i64 {
         let added = self.added.get(directory).into_iter();
@@ -76,6 +81,9 @@ impl Base {
         });
         self.entries.retain(|(file, name), (at, _)| {
             *at >= upto(&file.principal) && !has_changed(&Key::Entry(*file, name.clone()))
+        });
+        self.times.retain(|file, (at, _)| {
+            *at >= upto(&file.principal) && !has_changed(&Key::Times(*file))
         });
         self.added.retain(|file, added| {
             *added = added.split_off(&upto(&file.principal));
@@ -105,6 +113,8 @@ impl Base {
         let inodes = inodes.take_while(|(file, _)| file.principal == principal);
         let entries = self.entries.range((begin, Name::lowest())..);
         let entries = entries.take_while(|((file, _), _)| file.principal == principal);
+        let times = self.times.range(begin..);
+        let times = times.take_while(|(file, _)| file.principal == principal);
         match first {
             Key::Inode(_) => inodes
                 .filter(|(_, (at, _))| *at >= upto)
@@ -113,6 +123,10 @@ impl Base {
             Key::Entry(..) => entries
                 .filter(|(_, (at, _))| *at >= upto)
                 .map(|((file, name), _)| Key::Entry(*file, name.clone()))
+                .collect(),
+            Key::Times(_) => times
+                .filter(|(_, (at, _))| *at >= upto)
+                .map(|(file, _)| Key::Times(*file))
                 .collect(),
             _ => Vec::new(),
         }
@@ -123,7 +137,8 @@ impl Base {
         let mut found: BTreeMap<Principal, (u64, u64)> = BTreeMap::new();
         let inodes = self.inodes.iter().map(|(file, (at, _))| (file, at));
         let entries = self.entries.iter().map(|((file, _), (at, _))| (file, at));
-        for (file, at) in inodes.chain(entries) {
+        let times = self.times.iter().map(|(file, (at, _))| (file, at));
+        for (file, at) in inodes.chain(entries).chain(times) {
             let (first, count) = found.entry(file.principal).or_insert((*at, 0));
             *first = (*first).min(*at);
             *count = count.saturating_add(1);
@@ -186,6 +201,13 @@ impl Base {
                 let all = self.added.entry((*file).into()).or_default();
                 all.insert(before(*at, &d)?, added);
             }
+            Row::Times(file) => {
+                let at = before(d.varint()?, &d)?;
+                let mtime = Time::decode(&mut d)?;
+                let ctime = Some(Time::decode(&mut d)?);
+                let times = Times { mtime, ctime };
+                self.times.insert((*file).into(), (at, times));
+            }
             _ => return Ok(false),
         }
         d.finish()?;
@@ -202,7 +224,8 @@ impl Base {
         let entries = self.entries.iter().map(|((file, _), (at, _))| (file, *at));
         let added = self.added.iter();
         let added = added.flat_map(|(file, all)| all.keys().map(move |at| (file, *at)));
-        let mut all = inodes.chain(entries).chain(added);
+        let times = self.times.iter().map(|(file, (at, _))| (file, *at));
+        let mut all = inodes.chain(entries).chain(added).chain(times);
         match all.all(|(file, at)| at >= upto(&file.principal)) {
             true => Ok(()),
             false => Err(Reject::Malformed {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::base::{Base, Kept};
 use super::view::View;
-use super::{Blocks, Bodies, Lock, Replay, Sources, Stop, Volume};
+use super::{Blocks, Bodies, Lock, Replay, Sources, Stop, Times, Volume};
 use crate::effect::{Missing, Values};
 use crate::itable::{Fold, Known, MAX_TABLE_INLINE_BYTES};
 use crate::key::Key;
@@ -178,6 +178,19 @@ impl Replay {
                     Box::new(steps.map(move |(file, _)| row(file))),
                 ]
             }
+            Part::Times => {
+                let row = |file: &FileId| Row::Times((*file).into());
+                let keys = self.keys.range(Key::Times(file)..);
+                let keys = keys.map_while(move |(key, _)| match key {
+                    Key::Times(file) => Some(row(file)),
+                    _ => None,
+                });
+                let base = self.base.times.range(file..);
+                [
+                    Box::new(base.map(move |(file, _)| row(file))),
+                    Box::new(keys),
+                ]
+            }
         }
     }
 
@@ -211,6 +224,11 @@ impl Replay {
                 let (file, name) = (FileId::from(*file), Name::new(name)?);
                 let (_, since) = self.ask(at, from, |view| view.entry_since(&file, &name))?;
                 since.map(|(at, target)| value_of_entry(at, target.as_ref()))
+            }
+            Row::Times(file) => {
+                let directory = FileId::from(*file);
+                let (_, since) = self.ask(at, from, |view| view.times_since(&directory))?;
+                since.map(|(at, times)| value_of_times(at, &times))
             }
             Row::Added(file, _) => {
                 let directory = FileId::from(*file);
@@ -264,6 +282,14 @@ pub(super) fn value_of_entry(at: u64, target: Option<&Target>) -> Vec<u8> {
     e.finish()
 }
 
+pub(super) fn value_of_times(at: u64, times: &Times) -> Vec<u8> {
+    let mut e = Encoder::new();
+    e.varint(at);
+    times.mtime.encode(&mut e);
+    times.ctime.unwrap_or_default().encode(&mut e);
+    e.finish()
+}
+
 /// An inode that is too large for its row, as a block.
 pub(super) type InodeOfRow = (Handle<InodeBlock>, Bytes);
 
@@ -278,14 +304,16 @@ enum Part {
     Inode,
     Entry,
     Added,
+    Times,
 }
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     Part::Lock,
     Part::Fold,
     Part::Inode,
     Part::Entry,
     Part::Added,
+    Part::Times,
 ];
 
 /// None: the row is about something else, and comes before or is not asked for.
@@ -296,6 +324,7 @@ fn part_of(row: &Row) -> Option<Part> {
         Row::Inode(_) => Some(Part::Inode),
         Row::Entry(..) => Some(Part::Entry),
         Row::Added(..) => Some(Part::Added),
+        Row::Times(_) => Some(Part::Times),
         _ => None,
     }
 }

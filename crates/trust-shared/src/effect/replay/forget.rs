@@ -289,7 +289,7 @@ fn keep_last(
 /// The principal whose folds have the values of a key.
 fn folded_with(key: &Key) -> Option<Principal> {
     match key {
-        Key::Inode(file) | Key::Entry(file, _) => Some(file.principal),
+        Key::Inode(file) | Key::Entry(file, _) | Key::Times(file) => Some(file.principal),
         _ => None,
     }
 }

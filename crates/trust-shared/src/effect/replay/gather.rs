@@ -10,6 +10,7 @@ use crate::effect::{Blocks, Bodies, Missing, Stop};
 use crate::fold::{Changes, first_root_directory};
 use crate::key::Key;
 use crate::principal::{FileId, Name, Principal};
+use trust::tree::inode::{FileKind, Inode};
 
 /// What a fold at a position changes, as far as it is known. Values at a position stay the same however the log grows.
 #[derive(Debug, Clone)]
@@ -86,10 +87,11 @@ impl Replay {
         let inodes = self.changed(Key::Inode(first), principal, since, at);
         let lowest = Key::Entry(first, Name::lowest());
         let entries = self.changed(lowest, principal, since, at);
+        let times = self.changed(Key::Times(first), principal, since, at);
         Ok(Gathering {
             at,
             principal,
-            left: inodes.into_iter().chain(entries).collect(),
+            left: inodes.into_iter().chain(entries).chain(times).collect(),
             changes: Arc::new(changes),
         })
     }
@@ -140,7 +142,16 @@ impl Replay {
         match key {
             Key::Inode(file) => {
                 let inode = self.inode_in(waiting, at, file, from)?;
+                let is_directory = |inode: &Arc<Inode>| inode.kind() == FileKind::Directory;
+                if inode.as_ref().is_some_and(is_directory) {
+                    let times = self.times_in(waiting, at, file, from)?;
+                    changes.times.insert(file.number, times);
+                }
                 changes.inodes.insert(file.number, inode);
+            }
+            Key::Times(directory) => {
+                let times = self.times_in(waiting, at, directory, from)?;
+                changes.times.insert(directory.number, times);
             }
             Key::Entry(directory, name) => {
                 let target = self.entry_in(waiting, at, (directory, name), from)?;

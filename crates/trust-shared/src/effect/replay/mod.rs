@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::judge::is_permitted;
-use super::{Blocks, Bodies, Lock, Stop, Values, Volume, answer};
+use super::{Blocks, Bodies, Lock, Stop, Times, Values, Volume, answer};
 use crate::itable::{Fold, Known};
 use crate::key::Key;
 use crate::members::Members;
@@ -300,7 +300,7 @@ impl Replay {
         positions.take_while(|position| *position < at).collect()
     }
 
-    /// The inode of a file before the position `at`, a directory's without its entries.
+    /// The attributes of a file before the position `at`: its inode, a directory's without its entries and times.
     ///
     /// # Errors
     /// [`Stop::Missing`] when bodies or blocks are missing; [`Stop::Refused`] when the inode lies in a malformed
@@ -322,6 +322,30 @@ impl Replay {
         from: Sources<'_, S>,
     ) -> Result<Option<Arc<Inode>>, Stop> {
         self.ask_in(waiting, at, from, |view| view.inode(file))
+    }
+
+    /// The inode of a file before the position `at` as programs see it: a directory's with its times, and without its
+    /// entries.
+    ///
+    /// # Errors
+    /// As [`Replay::inode`].
+    pub fn shown<S: Blocks + Bodies>(
+        &mut self,
+        at: u64,
+        file: &FileId,
+        from: Sources<'_, S>,
+    ) -> Result<Option<Arc<Inode>>, Stop> {
+        self.ask(at, from, |view| view.shown(file))
+    }
+
+    fn times_in<S: Blocks + Bodies>(
+        &mut self,
+        waiting: &mut Waiting,
+        at: u64,
+        directory: &FileId,
+        from: Sources<'_, S>,
+    ) -> Result<Times, Stop> {
+        self.ask_in(waiting, at, from, |view| view.times(directory))
     }
 
     /// Where a name leads before the position `at`.

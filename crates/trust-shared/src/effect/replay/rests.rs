@@ -53,7 +53,8 @@ impl About {
                     about.push(About::Key(Key::Inode(*file)));
                     about.push(About::Entries(*file));
                 }
-                Change::Link { directory, .. } => {
+                // Of the times nothing depends. What a Touch needs is the directory.
+                Change::Link { directory, .. } | Change::Touch { directory, .. } => {
                     about.push(About::Key(Key::Inode(*directory)));
                 }
                 Change::Unlink { .. } | Change::Decide(_) => {}
@@ -66,9 +67,8 @@ impl About {
     /// The principal whose fold the value lies in.
     fn folded(&self) -> Option<Key> {
         match self {
-            About::Key(Key::Inode(file) | Key::Entry(file, _)) | About::Entries(file) => {
-                Some(Key::Fold(file.principal))
-            }
+            About::Key(Key::Inode(file) | Key::Entry(file, _) | Key::Times(file))
+            | About::Entries(file) => Some(Key::Fold(file.principal)),
             About::Key(_) => None,
         }
     }

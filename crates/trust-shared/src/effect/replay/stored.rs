@@ -17,7 +17,9 @@
 //! Keys, rows and folds have the bytes that they have in checkpoints. It is written in pieces, each whole, so that
 //! neither side has all of it in memory.
 
-use super::checkpoint::{value_of_entry, value_of_fold, value_of_inode, value_of_lock};
+use super::checkpoint::{
+    value_of_entry, value_of_fold, value_of_inode, value_of_lock, value_of_times,
+};
 use super::{Base, Last, MAX_KEPT_OPS, Replay, Rows, Step, Version, Volume};
 use crate::itable::Fold;
 use crate::key::Key;
@@ -142,6 +144,9 @@ impl Replay {
             for (at, added) in all {
                 put(&Row::Added((*file).into(), *at), &added.to_le_bytes());
             }
+        }
+        for (file, (at, times)) in &self.base.times {
+            put(&Row::Times((*file).into()), &value_of_times(*at, times));
         }
         to.put(|e| e.u8(0));
     }
@@ -345,6 +350,7 @@ fn row_of(key: &Key) -> Row {
         Key::Principal(principal) => Row::Principal(*principal.as_bytes()),
         Key::Role(group, user) => Row::Role(*group.as_bytes(), *user.as_bytes()),
         Key::Accepted(device) => Row::Accepted(device.0),
+        Key::Times(directory) => Row::Times((*directory).into()),
     }
 }
 
@@ -359,6 +365,7 @@ fn key_of(row: Row) -> Result<Key, Reject> {
         Row::Principal(of) => Key::Principal(principal(of)),
         Row::Role(group, user) => Key::Role(principal(group), principal(user)),
         Row::Accepted(number) => Key::Accepted(Device(number)),
+        Row::Times(directory) => Key::Times(directory.into()),
         _ => return Err(malformed("a key that no op has")),
     })
 }

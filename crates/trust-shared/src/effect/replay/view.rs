@@ -5,12 +5,14 @@ use std::sync::Arc;
 use super::base::Kept;
 use super::{Last, Made, Replay, Sources, Task, Version};
 use crate::change::Change;
-use crate::effect::{Blocks, Bodies, Lock, Values, folded_entries, folded_entry, folded_inode};
-use crate::itable::{Fold, Known, Tables, without_entries};
+use crate::effect::{
+    Blocks, Bodies, Lock, Times, Values, folded_entries, folded_entry, folded_inode, folded_times,
+};
+use crate::itable::{Fold, Known, Tables, attributes};
 use crate::key::Key;
 use crate::principal::{FileId, Name, Principal, Target};
 use trust::error::Reject;
-use trust::tree::inode::Inode;
+use trust::tree::inode::{FileKind, Inode, Time};
 
 /// What a key had after a position, and the position.
 type Since<T> = Option<(u64, T)>;
@@ -155,6 +157,68 @@ impl<'a, S: Blocks + Bodies> View<'a, S> {
         })
     }
 
+    /// As [`View::inode_since`], of the times of a directory.
+    pub(super) fn times_since(
+        &mut self,
+        directory: &FileId,
+    ) -> Known<(Option<Fold>, Since<Times>)> {
+        let key = Key::Times(*directory);
+        let since = self.since_fold(&directory.principal, &key);
+        since.then(|(fold, version)| {
+            let Some(version) = version else {
+                let upto = fold.map_or(0, |fold| fold.upto);
+                return Known::Is((fold, self.replay.base.times(directory, upto)));
+            };
+            let at = self.position(version.op);
+            self.change(version.op, &key).map(|change| match change {
+                Some(Change::Touch { mtime, ctime, .. }) => {
+                    let ctime = Some(ctime);
+                    (fold, Some((at, Times { mtime, ctime })))
+                }
+                _ => (fold, None),
+            })
+        })
+    }
+
+    /// The ctime of a directory's last attributes, if they changed since the last fold.
+    fn ctime_since(&mut self, directory: &FileId) -> Known<Since<Option<Time>>> {
+        self.inode_since(directory).then(|(_, since)| match since {
+            Some((at, Kept::Here(inode))) => Known::Is(Some((at, inode.ctime))),
+            Some((at, Kept::Block(handle))) => {
+                let inode = self.tables.inode_block(handle);
+                inode.map(|inode| Some((at, inode.ctime)))
+            }
+            Some((_, Kept::Gone)) | None => Known::Is(None),
+        })
+    }
+
+    /// The times of a directory.
+    pub(super) fn times(&mut self, directory: &FileId) -> Known<Times> {
+        let (touched, set) = (self.times_since(directory), self.ctime_since(directory));
+        touched.then(|(fold, touched)| {
+            set.then(|set| {
+                let folded = match touched {
+                    Some(_) => Known::Is(Times::default()),
+                    None => {
+                        let volume = &self.replay.volume;
+                        folded_times(&mut self.tables, volume, fold.as_ref(), directory)
+                    }
+                };
+                folded.map(|folded| Times::latest(touched, set, folded))
+            })
+        })
+    }
+
+    /// The inode of a file as programs see it: a directory's with its times, and without its entries.
+    pub(super) fn shown(&mut self, file: &FileId) -> Known<Option<Arc<Inode>>> {
+        self.inode(file).then(|inode| match inode {
+            Some(inode) if inode.kind() == FileKind::Directory => self
+                .times(file)
+                .map(|times| Some(Arc::new(times.on(Inode::clone(&inode))))),
+            inode => Known::Is(inode),
+        })
+    }
+
     /// Entries of a directory: those of the fold, and those that ops after it added.
     fn entries_since(&mut self, directory: &FileId, fold: Option<Fold>) -> Known<i64> {
         let upto = fold.map_or(0, |fold| fold.upto);
@@ -196,15 +260,15 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
     fn inode(&mut self, file: &FileId) -> Known<Option<Arc<Inode>>> {
         self.inode_since(file).then(|(fold, since)| match since {
             Some((_, Kept::Gone)) => Known::Is(None),
-            Some((_, Kept::Here(inode))) => Known::Is(Some(inode)),
+            Some((_, Kept::Here(inode))) => Known::Is(Some(bare(inode))),
             Some((_, Kept::Block(handle))) => {
                 let found = self.tables.inode_block(handle);
-                found.map(|inode| Some(Arc::new(without_entries(inode))))
+                found.map(|inode| Some(Arc::new(attributes(inode))))
             }
             None => {
                 let volume = &self.replay.volume;
                 let found = folded_inode(&mut self.tables, volume, fold.as_ref(), file);
-                found.map(|inode| inode.map(without_entries).map(Arc::new))
+                found.map(|inode| inode.map(attributes).map(Arc::new))
             }
         })
     }
@@ -250,5 +314,13 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
             None => self.replay.old_folds.get(principal).copied(),
             Some(version) => self.replay.folds.get(&version.op).copied(),
         })
+    }
+}
+
+/// The attributes of a file, without the times of a directory.
+fn bare(inode: Arc<Inode>) -> Arc<Inode> {
+    match inode.kind() == FileKind::Directory && inode.ctime.is_some() {
+        true => Arc::new(attributes(Inode::clone(&inode))),
+        false => inode,
     }
 }

@@ -14,7 +14,7 @@ use crate::frame::Packer;
 use crate::handle::{Handle, Kind, MapNode};
 use crate::published::root::Totals;
 use crate::tree::array::{ArrayRoot, Extent};
-use crate::tree::inode::{Content, FileContent, Inode, Mtime};
+use crate::tree::inode::{Content, FileContent, Inode, Time};
 use crate::tree::map::MapRoot;
 
 /// Every path of a model with its inode, directories included, and how many directories there are.
@@ -235,12 +235,12 @@ fn directories_end_in_order_and_their_totals_add_up() {
 
 fn directory(map: Option<MapRoot>) -> Inode {
     let content = Content::Directory { map, opaque: false };
-    Inode::new(0o755, Mtime::default(), content)
+    Inode::new(0o755, Time::default(), content)
 }
 
 fn array_file(root: ArrayRoot) -> Inode {
     let content = Content::Regular(FileContent::Array(root));
-    Inode::new(0o644, Mtime::default(), content)
+    Inode::new(0o644, Time::default(), content)
 }
 
 #[test]

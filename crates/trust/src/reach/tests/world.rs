@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::super::{Need, Reach, Refused, Step};
 use crate::handle::{ArrayNode, Data, Handle, Hasher, InodeBlock, Kind, MapNode};
 use crate::tree::array::{Builder as ArrayBuilder, Extent};
-use crate::tree::inode::{Content, Entry, FileContent, Inode, Mtime, Xattrs, encode_xattrs};
+use crate::tree::inode::{Content, Entry, FileContent, Inode, Time, Xattrs, encode_xattrs};
 use crate::tree::map::{self, MapRoot};
 
 pub fn hasher() -> Hasher {
@@ -102,7 +102,7 @@ impl World {
                 (Content::Directory { map, opaque: false }, *attributes)
             }
         };
-        let mut inode = Inode::new(0o644, Mtime::default(), content);
+        let mut inode = Inode::new(0o644, Time::default(), content);
         inode.xattrs = self.xattrs(attributes);
         inode
     }

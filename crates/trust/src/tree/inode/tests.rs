@@ -86,21 +86,26 @@ fn fits_entry(inode: &Inode) -> bool {
     !matches!(&inode.content, Content::Regular(FileContent::Inline(b)) if b.len() > MAX_INLINE_BYTES)
 }
 
+fn times() -> impl Strategy<Value = Time> {
+    let parts = (any::<i64>(), 0..1_000_000_000u32);
+    parts.prop_map(|(seconds, nanos)| Time { seconds, nanos })
+}
+
 fn inodes() -> impl Strategy<Value = Inode> {
-    let mtime = (any::<i64>(), 0..1_000_000_000u32);
     let owner = prop::option::of((any::<u32>(), any::<u32>()));
     let links = (1..=u32::MAX, prop::option::of(any::<[u8; 16]>()));
-    let optional = (owner, xattrs(), extensions());
-    (0..=0o7777u16, mtime, content(), links, optional).prop_map(
-        |(mode, (seconds, nanos), content, (links, group), (owner, xattrs, extensions))| {
+    let optional = (owner, xattrs(), prop::option::of(times()), extensions());
+    (0..=0o7777u16, times(), content(), links, optional).prop_map(
+        |(mode, mtime, content, (links, group), (owner, xattrs, ctime, extensions))| {
             let group = group.filter(|_| links > 1 && content.kind() != FileKind::Directory);
             Inode {
                 links,
                 link_group: group,
                 owner: owner.map(|(uid, gid)| Owner { uid, gid }),
                 xattrs,
+                ctime,
                 extensions,
-                ..Inode::new(mode, Mtime { seconds, nanos }, content)
+                ..Inode::new(mode, mtime, content)
             }
         },
     )
@@ -167,7 +172,7 @@ proptest! {
 }
 
 fn file(content: FileContent) -> Inode {
-    let mtime = Mtime {
+    let mtime = Time {
         seconds: 1_700_000_000,
         nanos: 123_456_789,
     };
@@ -203,9 +208,8 @@ fn each_rule_of_an_inode_is_enforced() {
             top: [0; 32],
         }))
     };
-    let link = |target: &'static [u8]| {
-        Inode::new(0o777, Mtime::default(), Content::Symlink(target.into()))
-    };
+    let link =
+        |target: &'static [u8]| Inode::new(0o777, Time::default(), Content::Symlink(target.into()));
     let pair = |name: &'static [u8]| (Bytes::from_static(name), Bytes::new());
     let with = |list| Inode {
         xattrs: Xattrs::Inline(list),
@@ -240,11 +244,11 @@ fn each_rule_of_an_inode_is_enforced() {
         Inode {
             link_group: Some([1; 16]),
             links: 2,
-            ..Inode::new(0o755, Mtime::default(), directory)
+            ..Inode::new(0o755, Time::default(), directory)
         },
         Inode::new(
             0,
-            Mtime {
+            Time {
                 seconds: 0,
                 nanos: 1_000_000_000,
             },
@@ -298,7 +302,7 @@ fn newer_format_is_reported_as_unsupported() {
     let mut kind = good.clone();
     kind[1] = 0x08;
     assert!(unsupported(&kind));
-    for tag in 6..FIRST_EXTENSION {
+    for tag in 7..FIRST_EXTENSION {
         let mut later = good.clone();
         later.push(tag);
         assert!(unsupported(&later), "{tag}");
@@ -386,7 +390,7 @@ fn a_link_group_is_bound_to_path_and_volume() {
 }
 
 /// What docs/formats/inode.md gives the bytes of.
-fn vector_inodes() -> [Inode; 7] {
+fn vector_inodes() -> [Inode; 8] {
     let root = ArrayRoot {
         len: 1_000_000,
         height: 1,
@@ -398,7 +402,7 @@ fn vector_inodes() -> [Inode; 7] {
         entries: 3,
         salt: [0; 16],
     };
-    let before_1970 = Mtime {
+    let before_1970 = Time {
         seconds: -1,
         nanos: 0,
     };
@@ -417,13 +421,13 @@ fn vector_inodes() -> [Inode; 7] {
         tag,
         value: value.into(),
     };
+    let changed = Inode {
+        ctime: Some(file(FileContent::Empty).mtime),
+        ..Inode::new(0o644, Time::default(), Content::Regular(FileContent::Empty))
+    };
     let extended = Inode {
         extensions: vec![extension(0x80, b"later"), extension(0xff, b"")],
-        ..Inode::new(
-            0o644,
-            Mtime::default(),
-            Content::Regular(FileContent::Empty),
-        )
+        ..Inode::new(0o644, Time::default(), Content::Regular(FileContent::Empty))
     };
     [
         file(FileContent::Empty),
@@ -439,14 +443,15 @@ fn vector_inodes() -> [Inode; 7] {
         ),
         Inode::new(
             0o777,
-            Mtime::default(),
+            Time::default(),
             Content::Symlink(Bytes::from_static(b"bulla")),
         ),
         Inode::new(
             0o600,
-            Mtime::default(),
+            Time::default(),
             Content::CharDevice { major: 1, minor: 3 },
         ),
+        changed,
         extended,
     ]
 }

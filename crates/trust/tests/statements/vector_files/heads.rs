@@ -5,7 +5,7 @@ use trust::encode::Encoder;
 use trust::floor::Floor;
 use trust::handle::{Hasher, InodeBlock};
 use trust::head::Head;
-use trust::inode::{Content, Inode, Mtime};
+use trust::inode::{Content, Inode, Time};
 use trust::path_proof::{Demands, PathProof, Prover};
 use trust::root::RootRecord;
 
@@ -157,7 +157,7 @@ fn tree() -> Tree {
             map: None,
             opaque: false,
         };
-        Bytes::from(Inode::new(mode, Mtime::default(), empty).encode())
+        Bytes::from(Inode::new(mode, Time::default(), empty).encode())
     };
     let (root, other) = (inode(0o755), inode(0o700));
     let (handle, _) = Hasher::new(&[9; 32]).seal::<InodeBlock>(root.clone());

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use trust::Reject;
 use trust::array::ArrayRoot;
 use trust::encode::{Decoder, Encoder};
-use trust::inode::{Content, Entry, Inode, Mtime, decode_xattrs};
+use trust::inode::{Content, Entry, Inode, Time, decode_xattrs};
 use trust::map::MapRoot;
 use trust::text::{self, Noun};
 
@@ -61,7 +61,7 @@ fn roots(lines: &mut Lines) {
 }
 
 fn inodes(lines: &mut Lines) {
-    let plain = Inode::new(0o644, Mtime::default(), Content::Fifo).encode();
+    let plain = Inode::new(0o644, Time::default(), Content::Fifo).encode();
     let mut add = |name: &str, expected: &str, bytes: &[u8]| {
         lines.add("inode", name, expected, bytes, Inode::decode(bytes));
     };
@@ -72,7 +72,7 @@ fn inodes(lines: &mut Lines) {
     add("mode-010000", "malformed", &patch(&plain, 2, &[0, 0x10]));
     let target = |target: &[u8]| {
         let content = Content::Symlink(Bytes::copy_from_slice(target));
-        Inode::new(0o777, Mtime::default(), content).encode()
+        Inode::new(0o777, Time::default(), content).encode()
     };
     add("link", "good", &target(b"bulla"));
     add("link-to-nothing", "malformed", &target(b""));
@@ -80,7 +80,7 @@ fn inodes(lines: &mut Lines) {
     add("link-of-4095", "good", &target(&[b'a'; 4095]));
     add("link-of-4096", "malformed", &target(&[b'a'; 4096]));
     let nanos = |nanos: u32| {
-        let mtime = Mtime { seconds: -1, nanos };
+        let mtime = Time { seconds: -1, nanos };
         Inode::new(0o644, mtime, Content::Fifo).encode()
     };
     add("999999999-nanoseconds", "good", &nanos(999_999_999));
