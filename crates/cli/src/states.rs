@@ -47,8 +47,11 @@ impl<'a> State<'a> {
         command: impl AsyncFn(&Tree<'_>, &mut Output) -> Outcome<T>,
     ) -> Outcome<T> {
         if let Some(home) = sharing::named(config, self.reading)? {
-            let entry = self.past.entry()?;
             return Opening::of(config, home, self.reading).read(output, async |shared, output| {
+                let entry = match &self.past.at {
+                    Some(state) => Some(shared.entry(state).await?),
+                    None => None,
+                };
                 command(&Tree::shared(shared, entry), output).await
             });
         }

@@ -62,6 +62,12 @@ pub enum Error {
         /// A number or a name.
         version: String,
     },
+    /// A shared volume has no snapshot of this name.
+    #[error("the volume has no snapshot `{name}`")]
+    NoSnapshot {
+        /// The name.
+        name: String,
+    },
     /// A shared volume refuses a call, which has no effect.
     #[error("{about}: {why}")]
     Refused {

@@ -106,6 +106,23 @@ impl Membership {
         Membership(roll)
     }
 
+    /// Size of the log at which these are the members.
+    pub fn size(&self) -> u64 {
+        self.0.at
+    }
+
+    /// Names of snapshots, each with the number of the entry after which the volume was so.
+    pub fn snapshots(&self) -> impl Iterator<Item = (&str, u64)> {
+        let pins = self.0.members.pins().iter();
+        pins.map(|(label, size)| (label.as_str(), size.saturating_sub(1)))
+    }
+
+    /// The number of the entry after which the volume was as a snapshot has it.
+    pub fn snapshot(&self, name: &str) -> Option<u64> {
+        let mut snapshots = self.snapshots();
+        snapshots.find_map(|(other, entry)| (other == name).then_some(entry))
+    }
+
     /// The name of a user or group.
     pub fn name(&self, principal: Principal) -> String {
         let label = self.0.members.label(principal);

@@ -107,11 +107,12 @@ impl Volume {
         }
     }
 
-    /// An earlier state: a version by its number or name, or a shared volume after the entry with this number.
+    /// An earlier state: a version by its number or name, or a shared volume after the entry with this number, or as a
+    /// snapshot has it.
     ///
     /// # Errors
-    /// [`Error::NoVersion`] if no location keeps the version, or `state` has a name and this is a shared volume. That a
-    /// shared volume has no such entry shows when the state is read ([`Error::Refused`]).
+    /// [`Error::NoVersion`] if no location keeps the version; [`Error::NoSnapshot`]. That a shared volume has no such entry
+    /// shows when the state is read ([`Error::Refused`]).
     pub async fn at(&self, state: &VersionRef) -> Result<Tree<'_>, Error> {
         let none = || Error::NoVersion {
             version: state.to_string(),
@@ -122,10 +123,10 @@ impl Volume {
                 let snapshot = volume.version(number).await?.ok_or_else(none)?;
                 Ok(Tree::published(volume, Arc::new(snapshot)))
             }
-            (Volume::Shared(shared), VersionRef::Number(entry)) => {
-                Ok(Tree::shared(shared, Some(*entry)))
+            (Volume::Shared(shared), state) => {
+                let entry = shared.entry(state).await?;
+                Ok(Tree::shared(shared, Some(entry)))
             }
-            (Volume::Shared(_), VersionRef::Name(_)) => Err(none()),
         }
     }
 

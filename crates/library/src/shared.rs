@@ -31,6 +31,7 @@ use trust::device::DeviceKey;
 use trust::inode::{Inode, Time};
 use trust_shared::decision::Decision;
 use trust_shared::principal::{FileId, Name, Principal};
+use volume::VersionRef;
 
 use crate::error::Error;
 use crate::members::Membership;
@@ -432,6 +433,20 @@ impl SharedVolume {
         about: &dyn Fn() -> String,
     ) -> Result<(), Error> {
         self.change(Call::Decide(decision), about).await
+    }
+
+    /// The number of the entry after which the volume was as `state` says: that entry's own number, or the name of a
+    /// snapshot.
+    ///
+    /// # Errors
+    /// [`Error::NoSnapshot`]; as [`SharedVolume::change`].
+    pub async fn entry(&self, state: &VersionRef) -> Result<u64, Error> {
+        let name = match state {
+            VersionRef::Number(entry) => return Ok(*entry),
+            VersionRef::Name(name) => name.to_string(),
+        };
+        let entry = self.members().await?.snapshot(&name);
+        entry.ok_or(Error::NoSnapshot { name })
     }
 
     /// The members now.

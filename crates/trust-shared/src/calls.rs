@@ -12,6 +12,7 @@ use super::change::Change;
 use super::decision::Decision;
 use super::effect::{Lock, Volume};
 use super::guard::Guard;
+use super::hold::{Family, Hold, Ranges};
 use super::itable::{Fold, attributes};
 use super::ops::Op;
 use super::outcome::NoEffect;
@@ -448,6 +449,48 @@ pub fn give_up(file: FileId, to: Option<Device>) -> Change {
 /// Gives a lock up.
 pub fn unlock(file: FileId) -> Op {
     Op::new(vec![Guard::Holds { file }], vec![Change::Unlock { file }])
+}
+
+/// What the caller's device holds of a file from now on, and nothing else of it. `own`: what it holds. `lapsed`: devices
+/// whose holds clash and which have not renewed them for their time to live, each with the position of its last Hold.
+pub fn hold(
+    (file, family, caller): (FileId, Family, Device),
+    ranges: Ranges,
+    own: Option<&Hold>,
+    lapsed: &[(Device, u64)],
+) -> Op {
+    let mut changes = vec![Change::Hold {
+        file,
+        family,
+        device: caller,
+        ranges,
+        since: own.map(|own| own.since),
+    }];
+    let mut guards = Vec::new();
+    for (device, position) in lapsed.iter().copied() {
+        guards.push(Guard::HoldLast {
+            file,
+            family,
+            device,
+            position,
+        });
+        changes.push(Change::Release {
+            file,
+            family,
+            device,
+        });
+    }
+    Op::new(guards, changes)
+}
+
+/// The device holds nothing of a file any more.
+pub fn release(file: FileId, family: Family, caller: Device) -> Op {
+    let release = Change::Release {
+        file,
+        family,
+        device: caller,
+    };
+    Op::new(Vec::new(), vec![release])
 }
 
 /// Makes a fold the base of a principal's files. `before` is its last one.

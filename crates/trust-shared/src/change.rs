@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::decision::Decision;
+use super::hold::{Family, Ranges};
 use super::itable::{Fold, MAX_TABLE_INLINE_BYTES};
 use super::key::Key;
 use super::principal::{Device, FileId, Name, Principal, Reader, Target, Writer};
@@ -82,6 +83,29 @@ pub enum Change {
         /// When this was changed.
         ctime: Time,
     },
+    /// The author's device holds these ranges of the file for its programs, and nothing else of it.
+    Hold {
+        /// The file.
+        file: FileId,
+        /// The family of locks.
+        family: Family,
+        /// The author's device.
+        device: Device,
+        /// What it holds.
+        ranges: Ranges,
+        /// Since when the device has held something. None: it has held nothing.
+        since: Option<u64>,
+    },
+    /// A device holds nothing of the file any more: the author's, or another one, which has not renewed it for its time to
+    /// live ([`Guard::HoldLast`](super::guard::Guard::HoldLast)).
+    Release {
+        /// The file.
+        file: FileId,
+        /// The family of locks.
+        family: Family,
+        /// The device.
+        device: Device,
+    },
     /// A change of members, or an Accept. It takes effect at a later entry of its author.
     Decide(Decision),
 }
@@ -101,6 +125,17 @@ impl Change {
             | Change::Pass { file, .. }
             | Change::Claim { file } => Key::Lock(*file),
             Change::Touch { directory, .. } => Key::Times(*directory),
+            Change::Hold {
+                file,
+                family,
+                device,
+                ..
+            }
+            | Change::Release {
+                file,
+                family,
+                device,
+            } => Key::Hold(*file, *family, *device),
             Change::Decide(decision) => decision.key(),
         }
     }
@@ -173,6 +208,28 @@ impl Change {
                 mtime.encode(&mut w.out);
                 ctime.encode(&mut w.out);
             }
+            Change::Hold {
+                file,
+                family,
+                device,
+                ranges,
+                since,
+            } => {
+                w.out.u8(if since.is_some() { 21 } else { 20 });
+                w.held((file, *family), *device);
+                ranges.encode(&mut w.out);
+                if let Some(since) = since {
+                    w.out.varint(*since);
+                }
+            }
+            Change::Release {
+                file,
+                family,
+                device,
+            } => {
+                w.out.u8(22);
+                w.held((file, *family), *device);
+            }
             Change::Decide(decision) => decision.encode(w),
         }
     }
@@ -209,6 +266,28 @@ impl Change {
                 mtime: Time::decode(&mut r.rest)?,
                 ctime: Time::decode(&mut r.rest)?,
             },
+            tag @ (20 | 21) => {
+                let ((file, family), device) = r.held()?;
+                Change::Hold {
+                    file,
+                    family,
+                    device,
+                    ranges: Ranges::decode(&mut r.rest)?,
+                    since: if tag == 21 {
+                        Some(r.rest.varint()?)
+                    } else {
+                        None
+                    },
+                }
+            }
+            22 => {
+                let ((file, family), device) = r.held()?;
+                Change::Release {
+                    file,
+                    family,
+                    device,
+                }
+            }
             tag => Change::Decide(Decision::decode(tag, r)?),
         })
     }

@@ -1,13 +1,14 @@
-//! Changes of members, and Accept: what administrators decide in the log. They take effect late
+//! Changes of members, Accept, and what a server keeps: what administrators decide in the log. They take effect late
 //! ([`super::members`]). Relies on [`super::key`] and [`trust::key`].
 
 use super::key::Key;
 use super::principal::{Device, Principal, Reader, Writer};
+pub use super::principal::{Label, MAX_LABEL_BYTES};
 use trust::error::Reject;
 use trust::key::PublicKey;
 
-/// Longest name of a user, group or device, bytes.
-pub const MAX_LABEL_BYTES: usize = 64;
+/// The shortest time for which replaced versions may be asked to be kept, seconds.
+pub const MIN_RETENTION_S: u64 = 24 * 3600;
 
 /// What a user may do with the files of a group. Each role has the rights of those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,38 +25,6 @@ impl Role {
     pub(super) fn from_byte(byte: u8) -> Option<Role> {
         let all = [Role::Reader, Role::Writer, Role::Admin];
         all.into_iter().find(|role| *role as u8 == byte)
-    }
-}
-
-/// A name of a user, group or device for people: 1 to 64 bytes of UTF-8 without control characters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Label(String);
-
-impl Label {
-    /// Takes a name.
-    ///
-    /// # Errors
-    /// [`Reject::Malformed`] for an empty or over-long name, or one with control characters.
-    pub fn new(text: &str) -> Result<Label, Reject> {
-        let why = match text {
-            "" => "empty",
-            _ if text.len() > MAX_LABEL_BYTES => "over 64 bytes",
-            _ if text.chars().any(char::is_control) => "holds a control character",
-            _ => return Ok(Label(text.to_owned())),
-        };
-        let what = "name of a user, group or device";
-        Err(Reject::Malformed { what, why })
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn decode(r: &mut Reader<'_>) -> Result<Label, Reject> {
-        let bytes = r.rest.bytes(MAX_LABEL_BYTES)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| r.rest.bad("a name is not UTF-8"))?;
-        Label::new(text)
     }
 }
 
@@ -123,6 +92,23 @@ pub enum Decision {
         /// Its name.
         label: Label,
     },
+    /// The volume as it was after a prefix of the log gets a name, and the server keeps what it needs.
+    Pin {
+        /// The name, which no other snapshot has.
+        label: Label,
+        /// Size of the prefix, at least 1.
+        size: u64,
+    },
+    /// A snapshot has no name any more.
+    Unpin {
+        /// The name.
+        label: Label,
+    },
+    /// For how long the server keeps what was replaced.
+    Retain {
+        /// At least [`MIN_RETENTION_S`].
+        seconds: u64,
+    },
 }
 
 impl Decision {
@@ -139,6 +125,8 @@ impl Decision {
                 Key::Role(*group, *user)
             }
             Decision::Accept { device } => Key::Accepted(*device),
+            Decision::Pin { label, .. } | Decision::Unpin { label } => Key::Pin(label.clone()),
+            Decision::Retain { .. } => Key::Retention,
         }
     }
 
@@ -157,12 +145,12 @@ impl Decision {
             Decision::AddUser { user, label } => {
                 w.out.u8(10);
                 w.principal(user);
-                w.out.bytes(label.0.as_bytes());
+                w.out.bytes(label.as_str().as_bytes());
             }
             Decision::AddGroup { group, label } => {
                 w.out.u8(11);
                 w.principal(group);
-                w.out.bytes(label.0.as_bytes());
+                w.out.bytes(label.as_str().as_bytes());
             }
             Decision::RemovePrincipal { principal } => {
                 w.out.u8(12);
@@ -186,7 +174,16 @@ impl Decision {
             Decision::NameDevice { device, label } => {
                 w.out.u8(18);
                 device.encode(&mut w.out);
-                w.out.bytes(label.0.as_bytes());
+                w.out.bytes(label.as_str().as_bytes());
+            }
+            Decision::Pin { label, size } => {
+                w.out.u8(23).bytes(label.as_str().as_bytes()).varint(*size);
+            }
+            Decision::Unpin { label } => {
+                w.out.u8(24).bytes(label.as_str().as_bytes());
+            }
+            Decision::Retain { seconds } => {
+                w.out.u8(25).varint(*seconds);
             }
         }
     }
@@ -228,6 +225,23 @@ impl Decision {
                 device: Device::decode(&mut r.rest)?,
                 label: Label::decode(r)?,
             },
+            23 => {
+                let (label, size) = (Label::decode(r)?, r.rest.varint()?);
+                if size == 0 {
+                    return Err(r.rest.bad("a snapshot of nothing"));
+                }
+                Decision::Pin { label, size }
+            }
+            24 => Decision::Unpin {
+                label: Label::decode(r)?,
+            },
+            25 => {
+                let seconds = r.rest.varint()?;
+                if seconds < MIN_RETENTION_S {
+                    return Err(r.rest.bad("a retention of less than a day"));
+                }
+                Decision::Retain { seconds }
+            }
             _ => return Err(r.rest.bad("an unknown kind of change")),
         })
     }

@@ -1,8 +1,9 @@
 //! What must hold at an op's position for the op to have effect. Relies on [`super::principal`] for names; that a
 //! guard holds is judged in [`super::effect`].
 
+use super::hold::Family;
 use super::itable::Fold;
-use super::principal::{FileId, Name, Principal, Reader, Target, Writer};
+use super::principal::{Device, FileId, Name, Principal, Reader, Target, Writer};
 use trust::error::Reject;
 use trust::handle::{Handle, InodeBlock};
 
@@ -63,6 +64,28 @@ pub enum Guard {
         /// The position of the Lock change.
         position: u64,
     },
+    /// The device holds something of the file, and has set or renewed it at this position for the last time.
+    HoldLast {
+        /// The file.
+        file: FileId,
+        /// The family of locks.
+        family: Family,
+        /// The device.
+        device: Device,
+        /// The position of the Hold change.
+        position: u64,
+    },
+    /// The device has held something of the file without a gap since this position.
+    HeldSince {
+        /// The file.
+        file: FileId,
+        /// The family of locks.
+        family: Family,
+        /// The device.
+        device: Device,
+        /// The position of the Hold change that began it.
+        position: u64,
+    },
 }
 
 impl Guard {
@@ -72,7 +95,9 @@ impl Guard {
             Guard::HashIs { file, .. }
             | Guard::Unlocked { file }
             | Guard::Holds { file }
-            | Guard::HolderLast { file, .. } => (file.principal, None),
+            | Guard::HolderLast { file, .. }
+            | Guard::HoldLast { file, .. }
+            | Guard::HeldSince { file, .. } => (file.principal, None),
             Guard::EntryIs { directory, is, .. } => {
                 (directory.principal, is.map(|target| target.file.principal))
             }
@@ -142,6 +167,26 @@ impl Guard {
                 w.file(file);
                 w.out.varint(*position);
             }
+            Guard::HoldLast {
+                file,
+                family,
+                device,
+                position,
+            } => {
+                w.out.u8(12);
+                w.held((file, *family), *device);
+                w.out.varint(*position);
+            }
+            Guard::HeldSince {
+                file,
+                family,
+                device,
+                position,
+            } => {
+                w.out.u8(13);
+                w.held((file, *family), *device);
+                w.out.varint(*position);
+            }
         }
     }
 
@@ -182,6 +227,24 @@ impl Guard {
                 file: r.file()?,
                 position: r.rest.varint()?,
             },
+            tag @ (12 | 13) => {
+                let ((file, family), device) = r.held()?;
+                let position = r.rest.varint()?;
+                match tag {
+                    12 => Guard::HoldLast {
+                        file,
+                        family,
+                        device,
+                        position,
+                    },
+                    _ => Guard::HeldSince {
+                        file,
+                        family,
+                        device,
+                        position,
+                    },
+                }
+            }
             _ => return Err(r.rest.bad("an unknown kind of guard")),
         })
     }

@@ -1,7 +1,8 @@
 //! The keys of a shared volume's state: what changes set, what guards look at, what outlines list. Relies on
 //! [`super::principal`].
 
-use super::principal::{Device, FileId, Name, Principal, Reader, Writer};
+use super::hold::Family;
+use super::principal::{Device, FileId, Label, Name, Principal, Reader, Writer};
 use trust::error::Reject;
 
 /// A value that entries change and guards look at. The order of keys is that of their encodings.
@@ -25,18 +26,26 @@ pub enum Key {
     Accepted(Device),
     /// The times of a directory.
     Times(FileId),
+    /// What a device holds of a file for its programs.
+    Hold(FileId, Family, Device),
+    /// The snapshot with a name.
+    Pin(Label),
+    /// For how long the server keeps what was replaced.
+    Retention,
 }
 
 impl Key {
     /// The principals that the key names.
     pub(super) fn principals(&self) -> impl Iterator<Item = Principal> + use<> {
         let (first, second) = match self {
-            Key::Inode(file) | Key::Entry(file, _) | Key::Lock(file) | Key::Times(file) => {
-                (Some(file.principal), None)
-            }
+            Key::Inode(file)
+            | Key::Entry(file, _)
+            | Key::Lock(file)
+            | Key::Times(file)
+            | Key::Hold(file, ..) => (Some(file.principal), None),
             Key::Fold(principal) | Key::Principal(principal) => (Some(*principal), None),
             Key::Role(group, user) => (Some(*group), Some(*user)),
-            Key::Device(_) | Key::Accepted(_) => (None, None),
+            Key::Device(_) | Key::Accepted(_) | Key::Pin(_) | Key::Retention => (None, None),
         };
         first.into_iter().chain(second)
     }
@@ -81,6 +90,16 @@ impl Key {
                 w.out.u8(9);
                 w.file(directory);
             }
+            Key::Hold(file, family, device) => {
+                w.out.u8(10);
+                w.held((file, *family), *device);
+            }
+            Key::Pin(label) => {
+                w.out.u8(11).bytes(label.as_str().as_bytes());
+            }
+            Key::Retention => {
+                w.out.u8(12);
+            }
         }
     }
 
@@ -95,6 +114,12 @@ impl Key {
             7 => Key::Role(r.principal()?, r.principal()?),
             8 => Key::Accepted(Device::decode(&mut r.rest)?),
             9 => Key::Times(r.file()?),
+            10 => {
+                let ((file, family), device) = r.held()?;
+                Key::Hold(file, family, device)
+            }
+            11 => Key::Pin(Label::decode(r)?),
+            12 => Key::Retention,
             _ => return Err(r.rest.bad("an unknown kind of key")),
         })
     }

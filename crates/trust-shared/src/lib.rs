@@ -15,6 +15,7 @@
 //! | [`invitation`] | how a device is admitted |
 //! | [`principal`], [`key`] | users, groups, devices, names of files; the keys of the state |
 //! | [`decision`], [`change`], [`guard`] | what an op changes, and what must hold for it |
+//! | [`hold`] | locks of programs |
 //! | [`ops`], [`outline`] | what an entry does, as bytes: its body, and the list of keys that it changes |
 //! | [`calls`] | the op of each system call |
 //! | [`outcome`], [`members`] | what became of an op; who may read and write, at each position of the log |
@@ -33,6 +34,7 @@ pub mod fold;
 pub mod form;
 pub mod genesis;
 pub mod guard;
+pub mod hold;
 pub mod invitation;
 pub mod itable;
 pub mod key;

@@ -50,7 +50,12 @@ impl Outline {
         self.ops.iter().flatten().any(|key| {
             matches!(
                 key,
-                Key::Device(_) | Key::Principal(_) | Key::Role(..) | Key::Accepted(_)
+                Key::Device(_)
+                    | Key::Principal(_)
+                    | Key::Role(..)
+                    | Key::Accepted(_)
+                    | Key::Pin(_)
+                    | Key::Retention
             )
         })
     }

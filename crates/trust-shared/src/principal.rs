@@ -5,6 +5,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use super::hold::Family;
 use trust::encode::{Decoder, Encoder};
 use trust::error::Reject;
 use trust::tree::inode::{FileKind, MAX_NAME_BYTES, check_name};
@@ -116,6 +117,41 @@ impl fmt::Debug for Name {
     }
 }
 
+/// Longest name of a user, group, device or snapshot, bytes.
+pub const MAX_LABEL_BYTES: usize = 64;
+
+/// A name of a user, group, device or snapshot for people: 1 to 64 bytes of UTF-8 without control characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Label(String);
+
+impl Label {
+    /// Takes a name.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`] for an empty or over-long name, or one with control characters.
+    pub fn new(text: &str) -> Result<Label, Reject> {
+        let why = match text {
+            "" => "empty",
+            _ if text.len() > MAX_LABEL_BYTES => "over 64 bytes",
+            _ if text.chars().any(char::is_control) => "holds a control character",
+            _ => return Ok(Label(text.to_owned())),
+        };
+        let what = "name of a user, group, device or snapshot";
+        Err(Reject::Malformed { what, why })
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Label, Reject> {
+        let bytes = r.rest.bytes(MAX_LABEL_BYTES)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| r.rest.bad("a name is not UTF-8"))?;
+        Label::new(text)
+    }
+}
+
 /// What a name in a directory leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Target {
@@ -177,6 +213,13 @@ impl Writer {
         self.out.varint(file.number.counter);
     }
 
+    /// A file, a family of locks of it, and a device.
+    pub fn held(&mut self, (file, family): (&FileId, Family), device: Device) {
+        self.file(file);
+        self.out.u8(family.to_byte());
+        device.encode(&mut self.out);
+    }
+
     pub fn target(&mut self, target: &Target) {
         self.file(&target.file);
         self.out.u8(kind_byte(target.kind));
@@ -223,6 +266,13 @@ impl<'a> Reader<'a> {
         let counter = self.rest.varint()?;
         let number = INumber { device, counter };
         Ok(FileId { principal, number })
+    }
+
+    pub fn held(&mut self) -> Result<((FileId, Family), Device), Reject> {
+        let file = self.file()?;
+        let family = Family::from_byte(self.rest.u8()?);
+        let family = family.ok_or_else(|| self.rest.bad("an unknown family of locks"))?;
+        Ok(((file, family), Device::decode(&mut self.rest)?))
     }
 
     pub fn target(&mut self) -> Result<Target, Reject> {

@@ -51,6 +51,12 @@ pub enum Row {
     Added(File, u64),
     /// The times of a directory whose times changed since its principal's last fold.
     Times(File),
+    /// What a device holds of a file: the file, the family of locks, and the number of the device.
+    Hold(File, u8, u32),
+    /// A snapshot, by its name.
+    Pin(Bytes),
+    /// For how long the server keeps what was replaced.
+    Retention,
     /// A decision that waits for its author's next entry: position and number of its op.
     Late(u64, u32),
     /// The log before the leaves whose hashes are here.
@@ -67,7 +73,8 @@ impl Row {
             | Row::Inode(file)
             | Row::Entry(file, _)
             | Row::Added(file, _)
-            | Row::Times(file) => Some(*file),
+            | Row::Times(file)
+            | Row::Hold(file, ..) => Some(*file),
             _ => None,
         }
     }
@@ -88,9 +95,14 @@ impl Row {
             Row::Entry(file, name) => file.encode(e.u8(10)).raw(name),
             Row::Added(file, at) => file.encode(e.u8(11)).raw(&at.to_be_bytes()),
             Row::Times(file) => file.encode(e.u8(12)),
-            Row::Late(at, op) => e.u8(13).raw(&at.to_be_bytes()).raw(&op.to_be_bytes()),
-            Row::Before => e.u8(14),
-            Row::Leaves(at) => e.u8(15).raw(&at.to_be_bytes()),
+            Row::Hold(file, family, device) => {
+                file.encode(e.u8(13)).u8(*family).raw(&device.to_be_bytes())
+            }
+            Row::Pin(name) => e.u8(14).raw(name),
+            Row::Retention => e.u8(15),
+            Row::Late(at, op) => e.u8(16).raw(&at.to_be_bytes()).raw(&op.to_be_bytes()),
+            Row::Before => e.u8(17),
+            Row::Leaves(at) => e.u8(18).raw(&at.to_be_bytes()),
         };
         e.finish()
     }
@@ -115,11 +127,17 @@ impl Row {
             11 => Row::Added(File::decode(&mut d)?, u64::from_be_bytes(d.array()?)),
             12 => Row::Times(File::decode(&mut d)?),
             13 => {
+                let (file, family) = (File::decode(&mut d)?, d.u8()?);
+                Row::Hold(file, family, u32::from_be_bytes(d.array()?))
+            }
+            14 => Row::Pin(name(&mut d)?),
+            15 => Row::Retention,
+            16 => {
                 let at = u64::from_be_bytes(d.array()?);
                 Row::Late(at, u32::from_be_bytes(d.array()?))
             }
-            14 => Row::Before,
-            15 => Row::Leaves(u64::from_be_bytes(d.array()?)),
+            17 => Row::Before,
+            18 => Row::Leaves(u64::from_be_bytes(d.array()?)),
             _ => return Err(d.bad("an unknown kind of row")),
         };
         d.finish()?;

@@ -129,30 +129,9 @@ pub struct Doctor {
 #[derive(Debug, Args)]
 pub struct Past {
     /// Read this version (a number, or a name of `publish --tag`), as long as a location keeps it; of a shared volume: as it
-    /// was after entry N. `bulla log` shows them
+    /// was after entry N, or a snapshot by its name. `bulla log` and `bulla share snapshots` show them
     #[arg(long, value_name = "VERSION", value_parser = parse_version_or_name)]
     pub at: Option<VersionRef>,
-}
-
-impl Past {
-    /// The number of an entry of a shared volume.
-    pub fn entry(&self) -> Outcome<Option<u64>> {
-        self.at.as_ref().map(entry).transpose()
-    }
-}
-
-/// The number of an entry of a shared volume, which has no named versions.
-pub fn entry(which: &VersionRef) -> Outcome<u64> {
-    match which {
-        // `u64::MAX` cannot be an entry: the log ends before it.
-        VersionRef::Number(number) if *number < u64::MAX => Ok(*number),
-        _ => {
-            let error =
-                format!("{which} is not the number of an entry, and this is a shared volume");
-            let hint = "`bulla log VOLUME` shows the numbers of entries";
-            Err(Failure::new(Kind::Usage, error).with_hint(hint))
-        }
-    }
 }
 
 fn parse_version_or_name(text: &str) -> Result<VersionRef, String> {

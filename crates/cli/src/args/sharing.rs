@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use share::client::Location;
 use trust::key::PublicKey;
 use trust::statement::VolumeId;
+use trust::version_name::{BadVersionName, VersionName};
 use trust_shared::decision::{Label, Role};
 use wire::shared::ServerAddress;
 
@@ -66,6 +67,10 @@ pub enum ShareCommand {
     Accept(ShareDevice),
     /// Sign what the log comes to, so that new devices begin there
     Checkpoint(ShareCheckpoint),
+    /// Give the volume as it is now a name, under which `--at` shows it later; an administrator does it
+    Snapshot(ShareSnapshot),
+    /// List the snapshots
+    Snapshots(ShareVolume),
     /// Publish the files of a shared volume as the next version of a published volume
     Export(ShareExport),
     /// Remove this device's key and memory of a shared volume from this machine
@@ -99,6 +104,8 @@ impl ShareCommand {
             ShareCommand::Follow(_) => "share follow",
             ShareCommand::Accept(_) => "share accept",
             ShareCommand::Checkpoint(_) => "share checkpoint",
+            ShareCommand::Snapshot(_) => "share snapshot",
+            ShareCommand::Snapshots(_) => "share snapshots",
             ShareCommand::Export(_) => "share export",
             ShareCommand::Forget(_) => "share forget",
         }
@@ -293,6 +300,33 @@ pub struct ShareDevice {
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,
+}
+
+/// `bulla share snapshot`.
+#[derive(Debug, Args)]
+pub struct ShareSnapshot {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// The name of the snapshot
+    #[arg(value_parser = parse_snapshot)]
+    pub name: Label,
+    /// Name the volume as it was after entry N [default: as it is now]
+    #[arg(long, value_name = "N", conflicts_with = "remove")]
+    pub at: Option<u64>,
+    /// Take the name away
+    #[arg(long)]
+    pub remove: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// A name that `--at` takes.
+fn parse_snapshot(text: &str) -> Result<Label, String> {
+    let name: VersionName = text
+        .parse()
+        .map_err(|why: BadVersionName| why.to_string())?;
+    Label::new(&name.to_string()).map_err(|why| why.to_string())
 }
 
 /// `bulla share device name`.

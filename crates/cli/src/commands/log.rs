@@ -13,7 +13,7 @@ use volume::VersionRef;
 use volume::Volume;
 use volume::history::{Entry, Kept, Standing};
 
-use crate::args::{Diff, Log, entry};
+use crate::args::{Diff, Log};
 use crate::commands::{files, log_compare};
 use crate::config::Config;
 use crate::exit::Exit;
@@ -246,18 +246,23 @@ fn shared_diff(args: &Diff, home: Home, config: &Config, output: &mut Output) ->
         let hint = "`bulla log VOLUME` shows the numbers; `bulla diff VOLUME N` compares the volume after entry N with now";
         return Err(Failure::new(Kind::Usage, error).with_hint(hint));
     };
-    let (old, new) = (entry(old)?, args.new.as_ref().map(entry).transpose()?);
     let volume = home.volume().to_string();
     let opening = Opening::of(config, home, &args.reading);
-    let [added, changed, removed] = opening.read(output, async |shared, output| {
+    let (old, new, counts) = opening.read(output, async |shared, output| {
+        let old = shared.entry(old).await?;
+        let new = match &args.new {
+            Some(new) => Some(shared.entry(new).await?),
+            None => None,
+        };
         let mut counts = [0_u64; 3];
         let (before, after) = (Tree::shared(shared, Some(old)), Tree::shared(shared, new));
         diff(&before, &after, |change| {
             changes::tell(&change, &mut counts, output)
         })
         .await?;
-        Ok(counts)
+        Ok((old, new, counts))
     })?;
+    let [added, changed, removed] = counts;
     Ok(Done::ok(fields(json!({
         "volume": volume,
         "old": old,

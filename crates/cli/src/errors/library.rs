@@ -23,6 +23,7 @@ pub(super) fn kind(error: &Error) -> Kind {
         Error::NotFound { .. } => Kind::NotFound,
         Error::BadPath { .. } => Kind::BadPath,
         Error::NoVersion { .. } => Kind::NoVersion,
+        Error::NoSnapshot { .. } => Kind::NoSnapshot,
         Error::Refused { why, .. } => refused_kind(why),
         Error::Silent { .. } => Kind::Unattested,
         Error::Undecided { .. } => Kind::OtherEpoch,

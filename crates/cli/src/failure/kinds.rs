@@ -194,6 +194,8 @@ kinds! {
     Incomplete => Failed, "the repository has lost blocks of this version; run `bulla publish --unsigned` on the same tree again, then install this file (an unchanged tree needs no new signature)";
     /// No location has the version.
     NoVersion => NotFound, "`bulla log SOURCE` lists the versions of the log; another LOCATION may have more";
+    /// A shared volume has no snapshot of this name.
+    NoSnapshot => NotFound, "`bulla share snapshots VOLUME` shows the names; `bulla log VOLUME` shows the numbers of entries";
     /// The head of the repository does not verify.
     BadHead => Integrity, "the repository was damaged or changed; restore it from a mirror, or publish into an empty one (which creates a new volume)";
     /// A file of the repository is damaged.

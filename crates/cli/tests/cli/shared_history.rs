@@ -179,6 +179,68 @@ fn volume_is_read_as_it_was_and_compared() {
 }
 
 #[test]
+fn snapshot_is_read_by_its_name_until_it_is_removed() {
+    let (_orderer, ada) = founded(&[]);
+    let bob = joined(&ada, "bob");
+    put(&ada, "a", "one\n", "a");
+    let then = newest(&ada);
+    put(&ada, "a", "two\n", "a");
+    let made = ada.run(&[
+        "--json",
+        "share",
+        "snapshot",
+        "notes",
+        "first",
+        "--at",
+        &then.to_string(),
+    ]);
+    assert_eq!(made.ends(0).summary()["entry"], then);
+    ada.run(&["share", "snapshot", "notes", "second"]).ends(0);
+    put(&ada, "a", "three\n", "a");
+    // Another device knows the names, too.
+    let read = |home: &Home, args: &[&str]| home.run(args).ends(0).out;
+    assert_eq!(read(&bob, &["cat", "notes", "a", "--at", "first"]), "one\n");
+    assert_eq!(
+        read(&bob, &["cat", "notes", "a", "--at", "second"]),
+        "two\n"
+    );
+    read(&bob, &["extract", "notes", "copy", "--at", "first"]);
+    assert_eq!(
+        std::fs::read_to_string(bob.path("copy/a")).unwrap(),
+        "one\n"
+    );
+    let changed = read(&ada, &["diff", "notes", "first", "second"]);
+    assert!(changed.contains('a'), "{changed}");
+    let listed = read(&bob, &["share", "snapshots", "notes"]);
+    assert!(listed.starts_with(&format!("first  after entry {then}\nsecond  after entry ")));
+    // What is refused.
+    let taken = ada.run(&["share", "snapshot", "notes", "first"]).ends(12);
+    assert!(taken.err.contains("snapshot `first`"), "{}", taken.err);
+    ada.run(&["share", "snapshot", "notes", "later", "--at", "100000"])
+        .ends(10);
+    ada.run(&["share", "snapshot", "notes", "7"]).ends(2);
+    bob.run(&["share", "snapshot", "notes", "mine"]).ends(8);
+    let none = bob.run(&["cat", "notes", "a", "--at", "third"]).ends(10);
+    assert!(none.err.contains("bulla share snapshots"), "{}", none.err);
+    ada.run(&["share", "snapshot", "notes", "first", "--remove"])
+        .ends(0);
+    ada.run(&["share", "snapshot", "notes", "first", "--remove"])
+        .ends(10);
+    bob.run(&["cat", "notes", "a", "--at", "first"]).ends(10);
+    // The log says who did it, and the name is free again.
+    let log = read(&ada, &["log", "notes"]);
+    assert!(
+        log.contains("snapshot remove") && log.contains("snapshot"),
+        "{log}"
+    );
+    ada.run(&["share", "snapshot", "notes", "first"]).ends(0);
+    assert_eq!(
+        read(&bob, &["cat", "notes", "a", "--at", "first"]),
+        "three\n"
+    );
+}
+
+#[test]
 fn published_volume_refuses_what_is_for_shared_ones() {
     let home = Home::new();
     let source = format!("{}@repo", trust_id());

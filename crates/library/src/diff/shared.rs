@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use share::files::{Listed, Place};
 use trust::change::{Change, Difference, alike, path};
-use trust::inode::FileKind;
+use trust::inode::{FileKind, Inode};
 use trust_shared::principal::Name;
 
 use crate::error::Error;
@@ -89,7 +89,7 @@ impl<E: From<Error>, T: FnMut(Change) -> Result<(), E>> Comparing<'_, T> {
         let inode = |listed: Option<Listed>| listed.and_then(|it| it.file).map(|it| it.inode);
         let (before, after) = (inode(before), inode(after));
         let is_directory = |inode: &Option<Arc<_>>| {
-            let kind = inode.as_deref().map(trust::inode::Inode::kind);
+            let kind = inode.as_deref().map(Inode::kind);
             kind == Some(FileKind::Directory)
         };
         let (old_is, new_is) = (is_directory(&before), is_directory(&after));
@@ -97,7 +97,7 @@ impl<E: From<Error>, T: FnMut(Change) -> Result<(), E>> Comparing<'_, T> {
             (None, None) => return Ok(()),
             (None, Some(_)) => Some(Difference::Added),
             (Some(_), None) => Some(Difference::Removed),
-            (Some(before), Some(after)) => (!alike(before, after)).then_some(Difference::Changed),
+            (Some(before), Some(after)) => (!same(before, after)).then_some(Difference::Changed),
         };
         let place = below(directory, &name);
         if let Some(difference) = difference {
@@ -114,6 +114,19 @@ impl<E: From<Error>, T: FnMut(Change) -> Result<(), E>> Comparing<'_, T> {
         }
         Ok(())
     }
+}
+
+/// Whether two inodes are alike. The time of a directory changes with its names, which are told of themselves.
+fn same(before: &Inode, after: &Inode) -> bool {
+    if before.kind() != FileKind::Directory {
+        return alike(before, after);
+    }
+    let mtime = before.mtime;
+    let after = Inode {
+        mtime,
+        ..after.clone()
+    };
+    alike(before, &after)
 }
 
 impl Level<'_> {

@@ -155,7 +155,9 @@ impl Core {
     ) -> Result<Arc<Node>, Failure> {
         let parent = self.node(parent)?;
         let (place, name) = place(parent.id(), name)?;
-        let inode = Inode::new((mode & 0o7777) as u16, Core::now(), content);
+        let mut inode = Inode::new((mode & 0o7777) as u16, Core::now(), content);
+        // What the log gives it: programs keep the times that they see.
+        inode.ctime = Some(inode.mtime);
         let file = NewFile {
             place,
             inode: inode.clone(),

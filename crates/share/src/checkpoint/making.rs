@@ -117,7 +117,7 @@ impl Making {
             self.after = page.next;
             return Ok(Progress::More);
         }
-        let late = files.members().late_rows().map_err(malformed)?;
+        let late = files.members().last_rows().map_err(malformed)?;
         builder.rows(late).map_err(malformed)?;
         let window = self.ledger.log().window();
         builder.rows(window.rows()).map_err(malformed)?;

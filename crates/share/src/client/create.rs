@@ -7,7 +7,7 @@ use trust::tree::inode::FileKind;
 use trust_shared::principal::Principal;
 
 use super::{Answered, Client, ClientError};
-use crate::files::{Answer, Call, Place, Refused, Replace};
+use crate::files::{Answer, Call, Place, Refused, Replace, Stamped};
 
 /// Bits of a number. Of 2^24 files of one device, two have drawn the same with probability 1/2; numbers of files that
 /// are gone count for nothing.
@@ -20,7 +20,7 @@ const DRAWS: usize = 4;
 pub struct NewFile {
     /// Its name.
     pub place: Place,
-    /// Kind, attributes, content.
+    /// Kind, attributes, content. Its ctime is when the program made it; without one that is now.
     pub inode: Inode,
     /// Whose file it is. None: the owner of the directory.
     pub owner: Option<Principal>,
@@ -53,6 +53,10 @@ impl Client {
                 inode: Box::new(file.inode.clone()),
                 owner: file.owner,
                 replace: file.replace.clone(),
+            };
+            let call = match file.inode.ctime {
+                Some(time) => Stamped { time, call },
+                None => call.into(),
             };
             let answered = self.call(call, deadline).await?;
             let exists = answered.answer == Answer::Refused(Refused::Exists);

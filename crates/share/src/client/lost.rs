@@ -160,7 +160,9 @@ impl Lost {
                     | Change::Lock { .. }
                     | Change::Unlock { .. }
                     | Change::Pass { .. }
-                    | Change::Claim { .. } => {}
+                    | Change::Claim { .. }
+                    | Change::Hold { .. }
+                    | Change::Release { .. } => {}
                 }
             }
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use trust::tree::inode::{Content, FileKind, Inode};
 use trust_shared::calls::{self, Calls, Held, Replaced, Spot};
 use trust_shared::change::Change;
+use trust_shared::hold::{Family, Ranges};
 use trust_shared::ops::{Body, Op};
 use trust_shared::outcome::NoEffect;
 use trust_shared::principal::{FileId, INumber, Target};
@@ -89,6 +90,13 @@ impl Sight<'_> {
             Call::Fold(principal) => self.fold(*principal, attempt),
             Call::Lock { file, .. } => self.take_lock(file),
             Call::Unlock { file } => self.give_up_lock(file),
+            Call::Hold {
+                file,
+                family,
+                ranges,
+                wait,
+            } => self.take_hold((file, *family), ranges, *wait, attempt),
+            Call::Release { file, family } => self.release((file, *family)),
         }
     }
 
@@ -381,6 +389,53 @@ impl Sight<'_> {
                 Plan::op(op)
             }
             _ => Err(Refused::NotLocked.into()),
+        }
+    }
+
+    fn take_hold(
+        &mut self,
+        (file, family): (&FileRef, Family),
+        ranges: &Ranges,
+        wait: bool,
+        attempt: Try,
+    ) -> Planned {
+        let file = self.file(file)?;
+        self.inode(&file)?.ok_or(Refused::Stale)?;
+        let of = (&file, family);
+        let (mut lapsed, mut blocked) = (Vec::new(), None);
+        for device in self.holders(of) {
+            let Some(hold) = self.hold(of, device)? else {
+                continue;
+            };
+            if device == self.device || !hold.ranges.clash(ranges) {
+                continue;
+            }
+            // A device that may not write the file any more cannot use what it holds.
+            let may_write = self
+                .members
+                .may_write(device, file.principal, self.members_at);
+            match hold.last < attempt.lapsed || !may_write {
+                true => lapsed.push((device, hold.last)),
+                false => blocked = blocked.max(Some(hold.last)),
+            }
+        }
+        match blocked {
+            Some(last) if wait => Ok(Plan::Blocked(last)),
+            Some(_) => Err(Refused::Locked.into()),
+            None => {
+                let own = self.hold(of, self.device)?;
+                let of = (file, family, self.device);
+                Plan::op(calls::hold(of, ranges.clone(), own.as_ref(), &lapsed))
+            }
+        }
+    }
+
+    fn release(&mut self, (file, family): (&FileRef, Family)) -> Planned {
+        let file = self.file(file)?;
+        self.holders((&file, family));
+        match self.hold((&file, family), self.device)? {
+            Some(_) => Plan::op(calls::release(file, family, self.device)),
+            None => Err(Refused::NotLocked.into()),
         }
     }
 }

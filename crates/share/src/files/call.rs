@@ -7,6 +7,7 @@ use bytes::Bytes;
 use trust::handle::{Handle, InodeBlock};
 use trust::tree::inode::{Content, Inode, Owner, Time};
 use trust_shared::decision::Decision;
+use trust_shared::hold::{Family, Ranges};
 use trust_shared::principal::{FileId, Name, Principal};
 
 use super::feed::Cursor;
@@ -221,6 +222,25 @@ pub enum Call {
     Unlock {
         /// The file.
         file: FileRef,
+    },
+    /// What this device holds of a file for its programs from now on, and nothing else of it. What another device holds
+    /// that has not renewed it for its time to live is taken over.
+    Hold {
+        /// The file.
+        file: FileRef,
+        /// The family of locks.
+        family: Family,
+        /// What it holds.
+        ranges: Ranges,
+        /// Waits while another device holds what clashes. Else the call is refused then.
+        wait: bool,
+    },
+    /// This device holds nothing of a file any more.
+    Release {
+        /// The file.
+        file: FileRef,
+        /// The family of locks.
+        family: Family,
     },
 }
 

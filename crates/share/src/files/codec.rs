@@ -25,6 +25,7 @@ use trust_shared::calls::decide;
 use trust_shared::change::Change;
 use trust_shared::decision::Decision;
 use trust_shared::entry::MAX_OPS_BYTES;
+use trust_shared::hold::{Family, Ranges};
 use trust_shared::ops::Body;
 use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
@@ -70,6 +71,8 @@ impl Call {
             Call::Root { .. } => 17,
             Call::Changed { .. } => 18,
             Call::Feed { .. } => 19,
+            Call::Hold { .. } => 20,
+            Call::Release { .. } => 21,
         }
     }
 
@@ -151,6 +154,21 @@ impl Call {
                 flag(e, *wait);
             }
             Call::Unlock { file } => file.encode(e),
+            Call::Hold {
+                file,
+                family,
+                ranges,
+                wait,
+            } => {
+                file.encode(e);
+                e.u8(family.to_byte());
+                ranges.encode(e);
+                flag(e, *wait);
+            }
+            Call::Release { file, family } => {
+                file.encode(e);
+                e.u8(family.to_byte());
+            }
             Call::At { size, call } => {
                 e.varint(*size).u8(call.kind());
                 call.fields(e);
@@ -220,6 +238,16 @@ impl Call {
                 since: read_option(&mut d, Cursor::decode)?,
                 wait: read_flag(&mut d)?,
                 hold_ms: d.bounded(u64::from(u32::MAX), "a number over 32 bits")? as u32,
+            },
+            20 => Call::Hold {
+                file: FileRef::decode(&mut d)?,
+                family: read_family(&mut d)?,
+                ranges: Ranges::decode(&mut d)?,
+                wait: read_flag(&mut d)?,
+            },
+            21 => Call::Release {
+                file: FileRef::decode(&mut d)?,
+                family: read_family(&mut d)?,
             },
             _ => return Err(d.bad("an unknown kind")),
         };
@@ -466,6 +494,11 @@ impl Attributes {
 
 fn flag(e: &mut Encoder, value: bool) {
     e.u8(u8::from(value));
+}
+
+fn read_family(d: &mut Decoder<'_>) -> Read<Family> {
+    let family = Family::from_byte(d.u8()?);
+    family.ok_or_else(|| d.bad("an unknown family of locks"))
 }
 
 fn read_flag(d: &mut Decoder<'_>) -> Read<bool> {

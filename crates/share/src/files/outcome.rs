@@ -183,7 +183,9 @@ fn done(op: &Op, call: &Call) -> Answer {
                 Change::Set { file, .. }
                 | Change::Lock { file }
                 | Change::Unlock { file }
-                | Change::Pass { file, .. } => Some(*file),
+                | Change::Pass { file, .. }
+                | Change::Hold { file, .. }
+                | Change::Release { file, .. } => Some(*file),
                 Change::Touch { directory, .. } => Some(*directory),
                 _ => None,
             })

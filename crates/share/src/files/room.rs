@@ -14,6 +14,10 @@ use trust_shared::principal::Principal;
 const FILE_BYTES: usize = 3 + 5 + 10;
 /// Most bytes of a device's number.
 const DEVICE_BYTES: usize = 5;
+/// Most bytes of a family of locks and a device.
+const HELD_BYTES: usize = 1 + DEVICE_BYTES;
+/// Most bytes of a range of a lock: two offsets and a flag.
+const RANGE_BYTES: usize = 10 + 10 + 1;
 /// Most bytes of a point in time.
 const TIME_BYTES: usize = 10 + 5;
 /// Most bytes of a tag, a kind and a length.
@@ -53,6 +57,7 @@ fn meets(op: &Op, looks: &HashSet<About>) -> bool {
         let key = change.key();
         let counted = match &key {
             Key::Entry(directory, _) => looks.contains(&About::Entries(*directory)),
+            Key::Hold(file, family, _) => looks.contains(&About::Holds(*file, *family)),
             _ => false,
         };
         counted || looks.contains(&About::Key(key))
@@ -79,6 +84,7 @@ fn guard_bytes(guard: &Guard) -> usize {
         }
         Guard::FoldIs { .. } => FOLD_BYTES,
         Guard::HolderLast { .. } => 10,
+        Guard::HoldLast { .. } | Guard::HeldSince { .. } => HELD_BYTES + 10,
         Guard::Empty { .. } | Guard::Unlocked { .. } | Guard::Holds { .. } => 0,
     };
     FILE_BYTES + TAG_BYTES + more
@@ -93,6 +99,8 @@ fn change_bytes(change: &Change) -> usize {
         Change::Decide(_) => DECISION_BYTES,
         Change::Pass { .. } => DEVICE_BYTES,
         Change::Touch { .. } => 2 * TIME_BYTES,
+        Change::Hold { ranges, .. } => 2 * HELD_BYTES + 10 + RANGE_BYTES * ranges.iter().count(),
+        Change::Release { .. } => 2 * HELD_BYTES,
         Change::Remove { .. }
         | Change::Lock { .. }
         | Change::Unlock { .. }

@@ -1,6 +1,7 @@
 //! The values that a call reads, at one position of the log, with the reader's permission. Notes what an answer
 //! rests on. Relies on [`trust_shared::effect::Replay`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use trust::tree::inode::{FileKind, Inode, Time};
@@ -8,6 +9,7 @@ use trust_shared::calls::{Held, Turn};
 use trust_shared::effect::replay::{Names, Sources};
 use trust_shared::effect::{About, Lock, Missing, Replay, Stop, Volume};
 use trust_shared::fold::Changes;
+use trust_shared::hold::{Family, Hold};
 use trust_shared::itable::Fold;
 use trust_shared::key::Key;
 use trust_shared::members::Members;
@@ -111,6 +113,18 @@ impl<'a> Sight<'a> {
     pub fn lock(&mut self, file: &FileId) -> Result<Option<Lock>, Halt> {
         self.about.push(About::Key(Key::Lock(*file)));
         Ok(self.replay.lock(self.at, file, self.sources())?)
+    }
+
+    /// What a device holds of a file. That of all devices has been noted ([`Sight::holders`]).
+    pub fn hold(&mut self, of: (&FileId, Family), device: Device) -> Result<Option<Hold>, Halt> {
+        let of = (of.0, of.1, device);
+        Ok(self.replay.hold(self.at, of, self.sources())?)
+    }
+
+    /// The devices that may hold something of a file.
+    pub fn holders(&mut self, (file, family): (&FileId, Family)) -> BTreeSet<Device> {
+        self.about.push(About::Holds(*file, family));
+        self.replay.holders(file, family)
     }
 
     /// Names of a directory.

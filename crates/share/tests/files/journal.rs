@@ -5,6 +5,7 @@ use share::files::{Attributes, Call, Cursor, FileRef, Over, Place, Replace, Seen
 use trust::inode::{Inode, Owner, Time};
 use trust::{Handle, Reject};
 use trust_shared::decision::{Decision, Label, Role};
+use trust_shared::hold::{Family, Ranges};
 use trust_shared::principal::{Device, FileId, INumber, Principal};
 
 use crate::asks::{directory, name, place, regular, symlink, text};
@@ -173,6 +174,12 @@ fn deciding_calls() -> Vec<Call> {
             device,
             label: label(),
         },
+        Decision::Pin {
+            label: label(),
+            size: 1 << 40,
+        },
+        Decision::Unpin { label: label() },
+        Decision::Retain { seconds: 1 << 30 },
     ];
     let file = FileRef::File(file(2));
     let lock = |wait| Call::Lock {
@@ -184,6 +191,16 @@ fn deciding_calls() -> Vec<Call> {
         lock(true),
         lock(false),
         Call::Unlock { file: file.clone() },
+        Call::Hold {
+            file: file.clone(),
+            family: Family::Fcntl,
+            ranges: Ranges::whole(true),
+            wait: true,
+        },
+        Call::Release {
+            file: file.clone(),
+            family: Family::Flock,
+        },
     ];
     decisions
         .map(Call::Decide)

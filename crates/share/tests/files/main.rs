@@ -11,6 +11,7 @@
 //! | `calls` | single calls |
 //! | `conflicts` | devices that change the same things at a time |
 //! | `fetching` | missing bodies and blocks, a full shelf, restarts |
+//! | `holds` | locks of programs |
 //! | `hostile` | members that write what no client writes |
 //! | `newer` | entries of a later format |
 //! | `people` | decisions about members, permission |
@@ -26,6 +27,7 @@ mod calls;
 mod conflicts;
 mod fetching;
 mod folds;
+mod holds;
 mod hostile;
 mod journal;
 mod kernel;

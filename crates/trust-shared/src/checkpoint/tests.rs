@@ -201,6 +201,9 @@ fn rows_have_one_encoding() {
         Row::Fold([1; 32]),
         Row::Inode(file),
         Row::Added(file, 300),
+        Row::Times(file),
+        Row::Hold(file, 1, 7),
+        Row::Retention,
         Row::Late(300, 2),
         Row::Before,
         Row::Leaves(640),
@@ -212,7 +215,9 @@ fn rows_have_one_encoding() {
     let name = |len: usize| Row::Entry(file, vec![b'a'; len].into()).encode();
     assert!(Row::decode(&name(0)).is_err() && Row::decode(&name(256)).is_err());
     assert!(Row::decode(&name(1)).is_ok() && Row::decode(&name(255)).is_ok());
-    assert!(Row::decode(&[15]).is_err());
+    let pin = Row::Pin(b"v1".as_slice().into());
+    assert_eq!(Row::decode(&pin.encode()), Ok(pin));
+    assert!(Row::decode(&[14]).is_err() && Row::decode(&[19]).is_err());
 }
 
 #[test]

@@ -8,12 +8,13 @@
 use super::{Lock, Values, Volume, shape};
 use crate::change::Change;
 use crate::guard::Guard;
+use crate::hold::{Family, Hold, Ranges};
 use crate::itable::Known;
 use crate::key::Key;
 use crate::members::Members;
 use crate::ops::Op;
 use crate::outcome::{NoEffect, Outcome, Written};
-use crate::principal::{FileId, Target};
+use crate::principal::{Device, FileId, Target};
 use trust::tree::inode::FileKind;
 
 /// An op at its place in the log.
@@ -133,6 +134,15 @@ impl Verdict {
         self.refused.get_or_insert(refusal);
     }
 
+    /// As a part of another verdict.
+    fn held(self) -> Held {
+        match (self.waits, self.refused) {
+            (true, _) => Known::NotYet,
+            (false, Some(why)) => Known::Is(Err(why)),
+            (false, None) => Known::Is(Ok(())),
+        }
+    }
+
     fn outcome(self) -> Option<Outcome> {
         match (self.waits, self.refused) {
             (true, _) => None,
@@ -140,6 +150,11 @@ impl Verdict {
             (false, None) => Some(Outcome::Effect),
         }
     }
+}
+
+/// Whether a guard says when a device has set what it holds.
+fn is_last(guard: &Guard, of: (&FileId, Family, Device)) -> bool {
+    matches!(guard, Guard::HoldLast { file, family, device, .. } if (file, *family, *device) == of)
 }
 
 struct Judge<'a> {
@@ -205,6 +220,24 @@ impl Judge<'_> {
                 let last = lock.map(|lock| lock.last);
                 held(last == Some(*position), NoEffect::Stale)
             }),
+            Guard::HoldLast {
+                file,
+                family,
+                device,
+                position,
+            } => values.hold(file, *family, *device).map(|hold| {
+                let last = hold.map(|hold| hold.last);
+                held(last == Some(*position), NoEffect::Stale)
+            }),
+            Guard::HeldSince {
+                file,
+                family,
+                device,
+                position,
+            } => values.hold(file, *family, *device).map(|hold| {
+                let since = hold.map(|hold| hold.since);
+                held(since == Some(*position), NoEffect::LockLost)
+            }),
         }
     }
 
@@ -229,6 +262,25 @@ impl Judge<'_> {
                     .or_else(|| self.kind_set(directory));
                 let kind = kind.ok_or(NoEffect::NotFound)?;
                 held(kind == FileKind::Directory, NoEffect::NotADirectory)
+            }),
+            Change::Hold {
+                file,
+                family,
+                device,
+                ranges,
+                since,
+            } => self.holds((file, *family, *device), ranges, *since, values),
+            Change::Release {
+                file,
+                family,
+                device,
+            } => values.hold(file, *family, *device).map(|hold| {
+                held(hold.is_some(), NoEffect::LockLost)?;
+                let lapsed = self
+                    .guards
+                    .iter()
+                    .any(|guard| is_last(guard, (file, *family, *device)));
+                held(*device == self.written.device || lapsed, NoEffect::Locked)
             }),
             Change::Lock { file } | Change::Claim { file } => {
                 values.lock(file).map(|lock| self.may_lock(file, lock))
@@ -273,6 +325,44 @@ impl Judge<'_> {
             (Known::Damaged(why), _) => Known::Damaged(why),
             (Known::NotYet, _) => Known::NotYet,
         }
+    }
+
+    /// What the author's device wants to hold of a file: it says rightly whether it has held some, and no other device
+    /// holds what clashes, unless the op releases that.
+    fn holds(
+        &self,
+        (file, family, device): (&FileId, Family, Device),
+        ranges: &Ranges,
+        since: Option<u64>,
+        values: &mut impl Values,
+    ) -> Held {
+        if device != self.written.device {
+            return Known::Is(Err(NoEffect::NotPermitted));
+        }
+        let mut verdict = Verdict::default();
+        let is_there = |inode: Option<_>| held(inode.is_some(), NoEffect::NotFound);
+        verdict.add(values.inode(file).map(is_there));
+        let own = values.hold(file, family, device);
+        verdict.add(own.map(|own| match (own.map(|own| own.since), since) {
+            (None, Some(_)) => Err(NoEffect::LockLost),
+            (own, since) => held(own == since, NoEffect::Stale),
+        }));
+        for other in values.holders(file, family) {
+            if other == device || self.releases((file, family, other)) {
+                continue;
+            }
+            let clashes = |hold: Option<Hold>| hold.is_some_and(|hold| hold.ranges.clash(ranges));
+            let free = |hold| held(!clashes(hold), NoEffect::Locked);
+            verdict.add(values.hold(file, family, other).map(free));
+        }
+        verdict.held()
+    }
+
+    fn releases(&self, of: (&FileId, Family, Device)) -> bool {
+        self.changes.iter().any(|change| {
+            matches!(change, Change::Release { file, family, device }
+                if (file, *family, *device) == of)
+        })
     }
 
     /// A lock of another device is taken only with a guard that names its last renewal.

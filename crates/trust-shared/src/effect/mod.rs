@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use super::fold::first_root_directory;
+use super::hold::{Family, Hold};
 use super::itable::{Fold, Known, Tables, attributes};
 use super::ops::Body;
 use super::principal::{Device, FileId, Name, Principal, Target};
@@ -286,5 +287,9 @@ trait Values {
     /// Number of entries of a directory.
     fn entries(&mut self, directory: &FileId) -> Known<i64>;
     fn lock(&mut self, file: &FileId) -> Known<Option<Lock>>;
+    /// What a device holds of a file.
+    fn hold(&mut self, file: &FileId, family: Family, device: Device) -> Known<Option<Hold>>;
+    /// The devices that may hold something of a file: all that do, and some that did.
+    fn holders(&mut self, file: &FileId, family: Family) -> Vec<Device>;
     fn fold(&mut self, principal: &Principal) -> Known<Option<Fold>>;
 }

@@ -95,10 +95,13 @@ impl Shape<'_> {
         self.changes.iter().any(|change| change.key() == *key)
     }
 
-    /// Whether the op changes the file's inode, its lock, or its entries.
+    /// Whether the op changes the file's inode, its lock, what is held of it, or its entries.
     fn changes_file(&self, file: &FileId) -> bool {
         self.changes.iter().any(|change| match change.key() {
-            Key::Inode(changed) | Key::Lock(changed) | Key::Entry(changed, _) => changed == *file,
+            Key::Inode(changed)
+            | Key::Lock(changed)
+            | Key::Entry(changed, _)
+            | Key::Hold(changed, ..) => changed == *file,
             _ => false,
         })
     }
@@ -109,7 +112,14 @@ impl Shape<'_> {
             Guard::HashIs { file, .. }
             | Guard::Unlocked { file }
             | Guard::Holds { file }
-            | Guard::HolderLast { file, .. } => self.changes_file(file),
+            | Guard::HolderLast { file, .. }
+            | Guard::HeldSince { file, .. } => self.changes_file(file),
+            Guard::HoldLast {
+                file,
+                family,
+                device,
+                ..
+            } => self.changes_key(&Key::Hold(*file, *family, *device)),
             Guard::EntryIs {
                 directory, name, ..
             } => self.changes_key(&Key::Entry(*directory, name.clone())),

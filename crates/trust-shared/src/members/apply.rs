@@ -1,6 +1,8 @@
 //! Carries decisions out, each after a look at the members as they are then.
 
-use super::{DeviceRow, MAX_DEVICES, MAX_PRINCIPALS, MAX_ROLES, Members, PrincipalRow, Span};
+use super::{
+    DeviceRow, MAX_DEVICES, MAX_PINS, MAX_PRINCIPALS, MAX_ROLES, Members, PrincipalRow, Span,
+};
 use crate::decision::{Decision, Label, Role};
 use crate::outcome::{NoEffect, Written};
 use crate::principal::{Device, Principal};
@@ -29,7 +31,31 @@ impl Members {
             Decision::Revoke { group, user } => self.set_role(*group, *user, None, since),
             Decision::Accept { device } => self.accept(*device, written.seen, since),
             Decision::NameDevice { device, label } => self.name(*device, label, since),
+            Decision::Pin { label, size } => self.pin(label, *size, written.position),
+            Decision::Unpin { label } => {
+                let pinned = self.pins.remove(label);
+                pinned.map(drop).ok_or(NoEffect::NotFound)
+            }
+            Decision::Retain { seconds } => {
+                self.retention_s = Some(*seconds);
+                Ok(())
+            }
         }
+    }
+
+    /// `decided`: position of the entry that gives the name. What comes after it has no name yet.
+    fn pin(&mut self, label: &Label, size: u64, decided: u64) -> Result<(), NoEffect> {
+        if size > decided {
+            return Err(NoEffect::NotFound);
+        }
+        if self.pins.contains_key(label) {
+            return Err(NoEffect::Exists);
+        }
+        if self.pins.len() >= MAX_PINS {
+            return Err(NoEffect::TooMany);
+        }
+        self.pins.insert(label.clone(), size);
+        Ok(())
     }
 
     fn exists(&self, principal: Principal, is_group: bool, since: u64) -> Result<(), NoEffect> {

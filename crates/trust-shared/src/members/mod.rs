@@ -34,6 +34,8 @@ pub const MAX_DEVICES: usize = 1 << 16;
 pub const MAX_PRINCIPALS: usize = 1 << 16;
 /// Most roles of a volume.
 pub const MAX_ROLES: usize = 1 << 20;
+/// Most snapshots with names.
+pub const MAX_PINS: usize = 1 << 12;
 /// Most decisions of one author that wait. Of more, the oldest lapse.
 pub const MAX_LATE: usize = 256;
 
@@ -113,6 +115,10 @@ pub struct Members {
     /// By group and user.
     roles: BTreeMap<(Principal, Principal), Steps<Option<Role>>>,
     accepted: BTreeMap<Device, Steps<u64>>,
+    /// Sizes of the prefixes that have names. They are those after all decisions, because nothing is decided by them.
+    pins: BTreeMap<Label, u64>,
+    /// The same for the retention, seconds.
+    retention_s: Option<u64>,
     late: Vec<Late>,
 }
 
@@ -171,6 +177,8 @@ impl Members {
             principals: BTreeMap::from([users, groups]),
             roles: BTreeMap::from([((first.volume, first.user), vec![admin])]),
             accepted: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            retention_s: None,
             late: Vec::new(),
         }
     }
@@ -266,6 +274,16 @@ impl Members {
         steps.and_then(|steps| at(steps, position)).unwrap_or(0)
     }
 
+    /// Names of snapshots, each with the size of its prefix.
+    pub fn pins(&self) -> &BTreeMap<Label, u64> {
+        &self.pins
+    }
+
+    /// For how long the server is asked to keep what was replaced, seconds. None: nobody has decided it.
+    pub fn retention_s(&self) -> Option<u64> {
+        self.retention_s
+    }
+
     /// What the device may do with the files of a user or group. A user's own devices may do everything.
     pub fn role(&self, device: Device, principal: Principal, position: u64) -> Option<Role> {
         let row = self.devices.get(&device)?;
@@ -321,17 +339,21 @@ impl Members {
     /// reads the bodies of authors without permission.
     pub fn may_change(&self, device: Device, key: &Key, position: u64) -> bool {
         match key {
-            Key::Inode(file) | Key::Entry(file, _) | Key::Lock(file) | Key::Times(file) => {
-                self.may_write(device, file.principal, position)
-            }
+            Key::Inode(file)
+            | Key::Entry(file, _)
+            | Key::Lock(file)
+            | Key::Times(file)
+            | Key::Hold(file, ..) => self.may_write(device, file.principal, position),
             Key::Fold(principal) => self.may_write(device, *principal, position),
             Key::Role(group, _) => {
                 let of_group = self.role(device, *group, position) == Some(Role::Admin);
                 of_group || self.is_admin(device, position)
             }
-            Key::Device(_) | Key::Principal(_) | Key::Accepted(_) => {
-                self.is_admin(device, position)
-            }
+            Key::Device(_)
+            | Key::Principal(_)
+            | Key::Accepted(_)
+            | Key::Pin(_)
+            | Key::Retention => self.is_admin(device, position),
         }
     }
 

@@ -3,17 +3,20 @@
 //!
 //! ```text
 //! page      = volume [32] | count | device * | count | principal * | count | role * | count | accepted *
+//!             | count | pin * | 0, or 1 and retention varint, seconds
 //! device    = number varint | key [32] | user [32] | span | 0, or 1 and name bytes    ascending by number
 //! principal = id [32] | group u8 | name bytes | span               ascending by id
 //! role      = group [32] | user [32] | role u8                     ascending by group and user
 //! accepted  = device varint | size varint                          ascending by device
+//! pin       = name bytes | size varint                             ascending by name
 //! span      = since varint | 0, or 1 and until varint
 //! ```
 
 use std::collections::BTreeMap;
 
 use super::{
-    DeviceRow, MAX_DEVICES, MAX_PRINCIPALS, MAX_ROLES, Members, PrincipalRow, Role, Span, at,
+    DeviceRow, MAX_DEVICES, MAX_PINS, MAX_PRINCIPALS, MAX_ROLES, Members, PrincipalRow, Role, Span,
+    at,
 };
 use crate::decision::{Label, MAX_LABEL_BYTES};
 use crate::principal::{Device, Principal};
@@ -58,6 +61,14 @@ impl Members {
         for (device, size) in accepted() {
             e.varint(device.0.into()).varint(size);
         }
+        e.varint(self.pins.len() as u64);
+        for (label, size) in &self.pins {
+            e.bytes(label.as_str().as_bytes()).varint(*size);
+        }
+        match self.retention_s {
+            None => e.u8(0),
+            Some(seconds) => e.u8(1).varint(seconds),
+        };
     }
 
     /// Reads what [`Members::encode_page`] wrote. The roles count for all positions.
@@ -103,6 +114,11 @@ impl Members {
             let number = read_device(d)?;
             Ok((number, vec![(0, d.varint()?)]))
         })?;
+        let pins = rows(d, MAX_PINS, |d| Ok((read_label(d)?, d.varint()?)))?;
+        let retention_s = match d.flag()? {
+            false => None,
+            true => Some(d.varint()?),
+        };
         let numbers: BTreeMap<PublicKey, Device> = devices
             .iter()
             .map(|(number, row)| (row.key, *number))
@@ -117,6 +133,8 @@ impl Members {
             principals,
             roles,
             accepted,
+            pins,
+            retention_s,
             late: Vec::new(),
         })
     }
@@ -153,7 +171,7 @@ fn read_device(d: &mut Decoder<'_>) -> Result<Device, Reject> {
 }
 
 /// Rows in ascending order of their keys.
-fn rows<'a, K: Ord + Copy, T>(
+fn rows<'a, K: Ord, T>(
     d: &mut Decoder<'a>,
     most: usize,
     mut read: impl FnMut(&mut Decoder<'a>) -> Result<(K, T), Reject>,

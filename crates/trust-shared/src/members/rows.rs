@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+
 use super::{
-    DeviceRow, Late, MAX_DEVICES, MAX_LATE, MAX_PRINCIPALS, MAX_ROLES, Members, PrincipalRow, Span,
-    at,
+    DeviceRow, Late, MAX_DEVICES, MAX_LATE, MAX_PINS, MAX_PRINCIPALS, MAX_ROLES, Members,
+    PrincipalRow, Span, at,
 };
 use crate::change::Change;
-use crate::decision::{Label, MAX_LABEL_BYTES, Role};
+use crate::decision::{Label, MAX_LABEL_BYTES, MIN_RETENTION_S, Role};
 use crate::ops::{Body, Op};
 use crate::outcome::Written;
 use crate::principal::{Device, Principal};
@@ -38,8 +40,8 @@ impl Span {
 }
 
 impl Members {
-    /// The rows about members, in the order of their keys. Decisions that wait are not among them: their keys come
-    /// after those of files ([`Members::late_rows`]).
+    /// The rows about members, in the order of their keys. Snapshots, the retention and decisions that wait are not among
+    /// them: their keys come after those of files ([`Members::last_rows`]).
     pub fn rows(&self) -> Vec<(Row, Vec<u8>)> {
         let devices = self.devices.iter().map(|(device, row)| {
             let mut e = Encoder::new();
@@ -72,11 +74,22 @@ impl Members {
         all.collect()
     }
 
-    /// The rows of decisions that wait for their authors' next entries.
+    /// The rows of snapshots, of the retention, and of decisions that wait for their authors' next entries.
     ///
     /// # Errors
     /// [`Reject::Malformed`] never: each decision was in a body.
-    pub fn late_rows(&self) -> Result<Vec<(Row, Vec<u8>)>, Reject> {
+    pub fn last_rows(&self) -> Result<Vec<(Row, Vec<u8>)>, Reject> {
+        let number = |number: u64| {
+            let mut e = Encoder::new();
+            e.varint(number);
+            e.finish()
+        };
+        let pins = self.pins.iter().map(|(label, size)| {
+            let label = Bytes::copy_from_slice(label.as_str().as_bytes());
+            (Row::Pin(label), number(*size))
+        });
+        let retention = self.retention_s.into_iter();
+        let retention = retention.map(|seconds| (Row::Retention, number(seconds)));
         let row = |late: &Late| {
             let mut e = Encoder::new();
             late.written.device.encode(&mut e);
@@ -88,8 +101,8 @@ impl Members {
             let op = u32::try_from(late.op).unwrap_or(u32::MAX);
             Ok((Row::Late(late.written.position, op), e.finish()))
         };
-        let rows: Result<BTreeMap<Row, Vec<u8>>, Reject> = self.late.iter().map(row).collect();
-        Ok(rows?.into_iter().collect())
+        let late: Result<BTreeMap<Row, Vec<u8>>, Reject> = self.late.iter().map(row).collect();
+        Ok(pins.chain(retention).chain(late?).collect())
     }
 }
 
@@ -110,6 +123,8 @@ impl MemberRows {
             principals: BTreeMap::new(),
             roles: BTreeMap::new(),
             accepted: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            retention_s: None,
             late: Vec::new(),
         };
         MemberRows { members, size }
@@ -162,6 +177,21 @@ impl MemberRows {
                 let size = d.bounded(self.size, "a position that the log does not have")?;
                 members.accepted.insert(Device(*number), vec![(0, size)]);
             }
+            Row::Pin(name) => {
+                let name = std::str::from_utf8(name).map_err(|_| d.bad("a name is not UTF-8"))?;
+                let size = d.bounded(self.size, "a position that the log does not have")?;
+                if size == 0 {
+                    return Err(d.bad("a snapshot of nothing"));
+                }
+                members.pins.insert(Label::new(name)?, size);
+            }
+            Row::Retention => {
+                let seconds = d.varint()?;
+                if seconds < MIN_RETENTION_S {
+                    return Err(d.bad("a retention of less than a day"));
+                }
+                members.retention_s = Some(seconds);
+            }
             Row::Late(position, op) => {
                 let late = late(*position, *op, &mut d, self.size)?;
                 members.late.push(late);
@@ -204,7 +234,8 @@ impl MemberRows {
         }
         let many = members.devices.len() > MAX_DEVICES
             || members.principals.len() > MAX_PRINCIPALS
-            || members.roles.len() > MAX_ROLES;
+            || members.roles.len() > MAX_ROLES
+            || members.pins.len() > MAX_PINS;
         let mut counts: BTreeMap<Device, usize> = BTreeMap::new();
         for late in &members.late {
             let count = counts.entry(late.written.device).or_default();

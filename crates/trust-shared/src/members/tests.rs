@@ -485,3 +485,75 @@ fn page_with_rows_out_of_order_is_refused() {
     let mut d = trust::encode::Decoder::new(&twice, "members");
     assert!(Members::decode_page(&mut d).is_err());
 }
+
+#[test]
+fn snapshot_has_a_name_of_its_own_and_is_of_the_past() {
+    let mut members = members();
+    decide(&mut members, 0, ben_with_device());
+    let pin = |text: &str, size| Decision::Pin {
+        label: label(text),
+        size,
+    };
+    let unpin = |text: &str| Decision::Unpin { label: label(text) };
+    let list = vec![
+        pin("v1", 7),
+        pin("v1", 8),
+        pin("v2", 11),
+        pin("v3", 10),
+        unpin("v9"),
+    ];
+    let results = decide(&mut members, 10, list);
+    let (exists, absent) = (Err(NoEffect::Exists), Err(NoEffect::NotFound));
+    assert_eq!(results, [Ok(()), exists, absent, Ok(()), absent]);
+    let pins: Vec<(&str, u64)> = members
+        .pins()
+        .iter()
+        .map(|(label, size)| (label.as_str(), *size))
+        .collect();
+    assert_eq!(pins, [("v1", 7), ("v3", 10)]);
+    assert_eq!(
+        decide(&mut members, 20, vec![unpin("v1"), pin("v1", 9)]),
+        [Ok(()); 2]
+    );
+    assert_eq!(members.pins().get(&label("v1")), Some(&9));
+    // Nobody but an administrator decides what a server keeps.
+    let retain = Decision::Retain { seconds: 86_400 };
+    for decision in [pin("v5", 1), unpin("v1"), retain.clone()] {
+        assert!(
+            !members.may_decide(Device(1), &decision, 30),
+            "{decision:?}"
+        );
+    }
+    assert_eq!(members.retention_s(), None);
+    assert_eq!(decide(&mut members, 30, vec![retain]), [Ok(())]);
+    assert_eq!(members.retention_s(), Some(86_400));
+    let mut e = trust::encode::Encoder::new();
+    members.encode_page(40, &mut e);
+    let bytes = e.finish();
+    let page = Members::decode_page(&mut trust::encode::Decoder::new(&bytes, "page")).unwrap();
+    assert_eq!(
+        (page.pins(), page.retention_s()),
+        (members.pins(), Some(86_400))
+    );
+}
+
+#[test]
+fn volume_has_so_many_snapshots_and_no_more() {
+    let mut members = members();
+    members.pins = (0..MAX_PINS)
+        .map(|number| (label(&format!("v{number}")), 1))
+        .collect();
+    let pin = |text: &str| Decision::Pin {
+        label: label(text),
+        size: 1,
+    };
+    assert_eq!(
+        decide(&mut members, 10, vec![pin("one more")]),
+        [Err(NoEffect::TooMany)]
+    );
+    let unpin = Decision::Unpin { label: label("v0") };
+    assert_eq!(
+        decide(&mut members, 20, vec![unpin, pin("one more")]),
+        [Ok(()); 2]
+    );
+}

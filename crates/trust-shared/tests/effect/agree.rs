@@ -8,6 +8,7 @@ use trust::inode::{Content, Inode, Time};
 use trust_shared::effect::replay::Sources;
 use trust_shared::effect::{About, Blocks, Bodies, Replay, State, Times};
 use trust_shared::fold;
+use trust_shared::hold::{Family, Ranges};
 use trust_shared::key::Key;
 use trust_shared::outcome::{NoEffect, Outcome};
 use trust_shared::principal::{Device, FileId, Principal};
@@ -86,6 +87,9 @@ impl Run {
         let mut model = self.models.last().unwrap().clone();
         let before = model.clone();
         let said = model.run(device, call, now);
+        if let (Call::Hold { .. }, Outcome::None(NoEffect::Locked)) = (call, outcome) {
+            assert_eq!(said, Err(NoEffect::Locked), "{call:?}");
+        }
         match outcome {
             Outcome::Effect => assert_eq!(said, Ok(()), "{call:?}"),
             Outcome::None(why) if why.is_no_answer() => model = before,
@@ -95,7 +99,10 @@ impl Run {
             }
             // The device has given its lock away since it last looked: the call is built again without it.
             Outcome::None(NoEffect::LockLost)
-                if !matches!(call, Call::Unlock { .. } | Call::Pass { .. }) =>
+                if !matches!(
+                    call,
+                    Call::Unlock { .. } | Call::Pass { .. } | Call::Release { .. }
+                ) =>
             {
                 model = before
             }
@@ -135,6 +142,8 @@ fn replaces(call: &Call) -> bool {
 struct Seen {
     node: Option<Node>,
     lock: Option<u32>,
+    /// What each device holds.
+    holds: Vec<Option<Ranges>>,
 }
 
 fn times_of(inode: &Inode) -> Times {
@@ -150,6 +159,9 @@ fn expected(model: &Posix, files: &BTreeSet<FileId>) -> Answers {
     let seen = |file: &FileId| Seen {
         node: model.nodes.get(file).cloned(),
         lock: model.locks.get(file).copied(),
+        holds: (0..DEVICES)
+            .map(|device| model.holds.get(&(*file, device)).cloned())
+            .collect(),
     };
     files.iter().map(|file| (*file, seen(file))).collect()
 }
@@ -181,6 +193,12 @@ fn eager(state: &State, store: &Store, files: &BTreeSet<FileId>) -> Answers {
                 },
             }),
             lock: state.lock(file).map(|lock| lock.holder.0),
+            holds: (0..DEVICES)
+                .map(|device| {
+                    let hold = state.hold(file, Family::Fcntl, Device(device));
+                    hold.map(|hold| hold.ranges)
+                })
+                .collect(),
         }
     };
     files.iter().map(|file| (*file, seen(file))).collect()
@@ -220,6 +238,13 @@ fn lazy<S: Blocks + Bodies>(
     Seen {
         node,
         lock: lock.map(|lock| lock.holder.0),
+        holds: (0..DEVICES)
+            .map(|device| {
+                let of = (file, Family::Fcntl, Device(device));
+                let hold = ask.ask(|| replay.hold(at, of, from));
+                hold.map(|hold| hold.ranges)
+            })
+            .collect(),
     }
 }
 
@@ -308,7 +333,8 @@ fn leave_out(run: &Run) -> (usize, usize) {
     for file in &run.files {
         let names = NAMES.iter().map(|text| Key::Entry(*file, name(text)));
         let keys = names.chain([Key::Inode(*file), Key::Lock(*file), Key::Times(*file)]);
-        let about = keys.map(About::Key).chain([About::Entries(*file)]);
+        let about = keys.map(About::Key);
+        let about = about.chain([About::Entries(*file), About::Holds(*file, Family::Fcntl)]);
         for about in about {
             let value = value_of(&mut learning, at, &about, from);
             let mut asked = vec![about.clone()];
@@ -346,12 +372,17 @@ fn value_of(replay: &mut Replay, at: u64, about: &About, from: Sources<'_, Store
             let names = replay.list(at, file, None, 100, from);
             format!("{names:?}, {:?}", replay.entries(at, file, from))
         }
+        About::Holds(file, family) => {
+            let all =
+                (0..DEVICES).map(|device| replay.hold(at, (file, *family, Device(device)), from));
+            format!("{:?}", all.collect::<Vec<_>>())
+        }
         other => panic!("{other:?}"),
     }
 }
 
 fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
-    let step = (0u8..4, 0u8..19, any::<u8>(), any::<u8>(), any::<u8>());
+    let step = (0u8..4, 0u8..21, any::<u8>(), any::<u8>(), any::<u8>());
     prop::collection::vec(step, 1..most)
 }
 
@@ -396,7 +427,7 @@ pub fn fixed_numbers(seed: u64) -> impl FnMut(u64) -> u8 {
 pub fn fixed_steps(seed: u64, count: usize) -> Vec<Step> {
     let mut next = fixed_numbers(seed);
     (0..count)
-        .map(|_| (next(4), next(19), next(256), next(256), next(256)))
+        .map(|_| (next(4), next(21), next(256), next(256), next(256)))
         .collect()
 }
 
@@ -425,7 +456,7 @@ fn random_calls_have_every_kind_of_outcome() {
     ];
     let calls = [
         "Create", "Link", "Unlink", "Rmdir", "Rename", "Exchange", "Write", "Chmod", "Utimes",
-        "Lock", "Claim", "Pass", "Unlock", "Fold",
+        "Lock", "Claim", "Pass", "Unlock", "Hold", "Release", "Fold",
     ];
     for kind in outcomes.into_iter().chain(calls) {
         let count = counts.get(kind).copied().unwrap_or(0);
@@ -447,6 +478,8 @@ fn forgotten_entries_are_taken_from_folds() {
             assert_eq!(run.world.put(device.unwrap(), op), Outcome::Effect);
         }
         let mut client = Client::new(1);
+        // Its numbers are new.
+        client.counter = 1000;
         client.catch_up(&run.world);
         let mut kept = replay(&run.world);
         let from = run.world.sources();

@@ -9,6 +9,7 @@ use trust_shared::checkpoint::Row;
 use trust_shared::effect::Replay;
 use trust_shared::effect::replay::{Base, Sources};
 use trust_shared::fold;
+use trust_shared::hold::Family;
 use trust_shared::itable::Fold;
 use trust_shared::members::{MemberRows, Members};
 use trust_shared::ops::Body;
@@ -114,6 +115,10 @@ pub fn answers(replay: &mut Replay, world: &World, files: &BTreeSet<FileId>, at:
         let inode = replay.shown(at, file, from);
         let (entries, lock) = (replay.entries(at, file, from), replay.lock(at, file, from));
         let _ = writeln!(all, "{file:?}: {inode:?} {entries:?} {lock:?}");
+        for device in 0..DEVICES {
+            let hold = replay.hold(at, (file, Family::Fcntl, Device(device)), from);
+            let _ = writeln!(all, "  {device}: {hold:?}");
+        }
         for text in NAMES {
             let to = replay.entry(at, file, &name(text), from);
             let _ = writeln!(all, "  {text}: {to:?}");
@@ -331,7 +336,7 @@ fn decided(choices: &[(u8, u8, u8)]) -> Vec<(Written, Body)> {
         let author = u32::from(*how) % 2;
         let (device, group) = (Device(1 + u32::from(*who) % 6), TEAM);
         let of = user(u32::from(*who) % 6);
-        let decision = match what % 9 {
+        let decision = match what % 12 {
             0 => Decision::AdmitDevice {
                 device,
                 key: trust::key::SecretKey::from_seed(&[device.0 as u8; 32]).public(),
@@ -357,6 +362,16 @@ fn decided(choices: &[(u8, u8, u8)]) -> Vec<(Written, Body)> {
             7 => Decision::NameDevice {
                 device,
                 label: Label::new(["laptop", "desk"][usize::from(*how) % 2]).unwrap(),
+            },
+            8 => Decision::Pin {
+                label: Label::new(["v1", "v2"][usize::from(*who) % 2]).unwrap(),
+                size: u64::from(*how % 64).max(1),
+            },
+            9 => Decision::Unpin {
+                label: Label::new(["v1", "v2"][usize::from(*who) % 2]).unwrap(),
+            },
+            10 => Decision::Retain {
+                seconds: 86_400 + u64::from(*how),
             },
             _ => Decision::Accept { device },
         };
@@ -388,7 +403,7 @@ proptest! {
         let size = BEGIN + cut as u64;
         let given = |members: &Members| {
             let mut rows = members.rows();
-            rows.extend(members.late_rows().unwrap());
+            rows.extend(members.last_rows().unwrap());
             rows
         };
         let mut read = MemberRows::new(EVERYBODY, size);
@@ -403,6 +418,8 @@ proptest! {
             take(&mut members, entry);
             prop_assert_eq!(given(&begun), given(&members));
             let at = entry.0.position + 1;
+            prop_assert_eq!(begun.pins(), members.pins());
+            prop_assert_eq!(begun.retention_s(), members.retention_s());
             for device in (0..8).map(Device) {
                 prop_assert_eq!(begun.active(device, at), members.active(device, at));
                 prop_assert_eq!(begun.admitted(device), members.admitted(device));
@@ -413,5 +430,26 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn times_that_are_in_a_fold_are_refused() {
+    let times = |at: u64| {
+        let mut e = trust::encode::Encoder::new();
+        e.varint(at);
+        TIME.encode(&mut e);
+        TIME.encode(&mut e);
+        e.finish()
+    };
+    for (at, is_right) in [(4, false), (5, true)] {
+        let mut base = Base::default();
+        let fold = Row::Fold(*EVERYBODY.as_bytes());
+        assert_eq!(base.take(&fold, &[5, 0], 9), Ok(true));
+        let row = Row::Times(volume().root.into());
+        assert_eq!(base.take(&row, &times(at), 9), Ok(true));
+        assert_eq!(base.check().is_ok(), is_right, "{at}");
+        // A position that the log does not have.
+        assert!(base.take(&row, &times(9), 9).is_err());
     }
 }

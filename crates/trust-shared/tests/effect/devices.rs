@@ -3,6 +3,7 @@
 use trust::inode::{Content, FileKind, Time};
 use trust_shared::calls::{self, Calls, Directory, Held, Replaced, Spot, Turn};
 use trust_shared::effect::{Lock, State};
+use trust_shared::hold::{Family, Range, Ranges};
 use trust_shared::ops::Op;
 use trust_shared::outcome::NoEffect;
 use trust_shared::principal::{Device, FileId, Principal};
@@ -27,7 +28,7 @@ pub fn time_of((device, _, _, y, z): Step) -> Time {
 pub struct Client {
     pub device: u32,
     pub state: State,
-    counter: u64,
+    pub counter: u64,
 }
 
 /// What a call came to: an op, or an error at once, or nothing to do.
@@ -114,6 +115,7 @@ impl Client {
             }
             12..=14 => self.write(store, calls, &one, what == 14, y),
             15..=17 => self.lock(&one, y),
+            19..=20 => self.hold(&one, what == 20, y),
             _ => self.fold(store, y),
         }
     }
@@ -240,6 +242,25 @@ impl Client {
         let seen = self.state.lock(&file).filter(mine);
         let op = calls::lock(file, seen, Device(self.device));
         Some((Call::Lock { file }, Ok(Some(op))))
+    }
+
+    fn hold(&self, at: &Spot, releases: bool, choice: u8) -> Option<Built> {
+        let (file, me) = (at.found?.file, Device(self.device));
+        if releases {
+            let op = calls::release(file, Family::Fcntl, me);
+            return Some((Call::Release { file }, Ok(Some(op))));
+        }
+        let start = u64::from(choice % 4);
+        let ranges = Ranges::new(vec![Range {
+            start,
+            end: start + 1 + u64::from(choice / 4 % 3),
+            exclusive: choice % 3 > 0,
+        }]);
+        let ranges = ranges.unwrap();
+        let own = self.state.hold(&file, Family::Fcntl, me);
+        let of = (file, Family::Fcntl, me);
+        let op = calls::hold(of, ranges.clone(), own.as_ref(), &[]);
+        Some((Call::Hold { file, ranges }, Ok(Some(op))))
     }
 
     fn fold(&self, store: &Store, choice: u8) -> Option<Built> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trust::inode::{FileKind, Time};
+use trust::inode::{FileKind, Inode, Time};
 use trust_shared::calls::{self, Replaced};
 use trust_shared::change::Change;
 use trust_shared::effect::replay::Sources;
@@ -488,4 +488,69 @@ fn outline_that_does_not_follow_is_refused() {
     assert_eq!(replay.inode(7, &root().id, from), Err(Stop::NoPosition));
     assert_eq!(replay.outcome(5, 0, from), Err(Stop::NoPosition));
     assert!(replay.inode(6, &root().id, from).unwrap().is_some());
+}
+
+fn touch(directory: FileId) -> Change {
+    let (mtime, ctime) = (TIME, TIME);
+    Change::Touch {
+        directory,
+        mtime,
+        ctime,
+    }
+}
+
+fn set(file: FileId, inode: Inode) -> Change {
+    let inode = Arc::new(inode);
+    Change::Set { file, inode }
+}
+
+#[test]
+fn only_directories_that_are_there_are_touched_by_who_may_write_them() {
+    let mut world = World::new();
+    let x = world.mkdir(0, &root(), "x", 1);
+    let (f, gone) = (file(EVERYBODY, 0, 2), file(EVERYBODY, 0, 9));
+    let made = world.create(&root(), "f", f, regular("f"));
+    assert_eq!(world.put(0, made), Outcome::Effect);
+    let alone = |directory| Op::new(Vec::new(), vec![touch(directory)]);
+    let none = Outcome::None;
+    assert_eq!(world.put(1, alone(x.id)), Outcome::Effect);
+    assert_eq!(world.put(1, alone(f)), none(NoEffect::NotADirectory));
+    assert_eq!(world.put(1, alone(gone)), none(NoEffect::NotFound));
+    assert_eq!(world.put(3, alone(x.id)), none(NoEffect::NotPermitted));
+    // A file that the op makes is no directory either.
+    let file = Op::new(Vec::new(), vec![set(gone, regular("")), touch(gone)]);
+    assert_eq!(world.put(0, file), none(NoEffect::NotADirectory));
+}
+
+#[test]
+fn directory_that_is_made_again_has_no_times_of_the_one_that_was_there() {
+    let mut world = World::new();
+    let x = world.mkdir(0, &root(), "x", 1);
+    let removed = world.calls().rmdir(&world.spot(&root(), "x"), true);
+    let removed = removed.unwrap();
+    // No times stay behind.
+    let changes = [removed.changes.clone(), vec![touch(x.id)]].concat();
+    let stays = Op::new(removed.guards.clone(), changes);
+    assert_eq!(world.put(0, stays), MISFORMED);
+    assert_eq!(world.put(0, removed), Outcome::Effect);
+    let again = Op::new(Vec::new(), vec![set(x.id, directory())]);
+    assert_eq!(world.put(0, again), MISFORMED);
+    let again = Op::new(Vec::new(), vec![set(x.id, directory()), touch(x.id)]);
+    assert_eq!(world.put(0, again), Outcome::Effect);
+}
+
+#[test]
+fn inode_of_a_directory_with_a_time_is_in_no_body() {
+    let inode = Inode {
+        mtime: TIME,
+        ..directory()
+    };
+    let body = Body::new(vec![Op::new(Vec::new(), vec![set(root().id, inode)])]);
+    assert!(body.is_err());
+    let inode = Inode {
+        ctime: Some(TIME),
+        ..directory()
+    };
+    let body = Body::new(vec![Op::new(Vec::new(), vec![set(root().id, inode)])]);
+    assert!(body.is_ok());
 }

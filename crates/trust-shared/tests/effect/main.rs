@@ -10,6 +10,7 @@ mod devices;
 mod folds;
 mod forget;
 mod gathers;
+mod holds;
 mod hostile;
 mod listing;
 mod locks;

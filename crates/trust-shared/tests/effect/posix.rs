@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use trust::inode::Time;
 use trust_shared::effect::Times;
+use trust_shared::hold::Ranges;
 use trust_shared::outcome::NoEffect;
 use trust_shared::principal::{FileId, Principal};
 
@@ -70,6 +71,13 @@ pub enum Call {
         file: FileId,
         to: u32,
     },
+    Hold {
+        file: FileId,
+        ranges: Ranges,
+    },
+    Release {
+        file: FileId,
+    },
     /// Nothing that a program sees.
     Fold,
 }
@@ -105,6 +113,7 @@ impl Node {
 pub struct Posix {
     pub nodes: BTreeMap<FileId, Node>,
     pub locks: BTreeMap<FileId, u32>,
+    pub holds: BTreeMap<(FileId, u32), Ranges>,
     root: FileId,
     /// When the call is made that runs.
     now: Time,
@@ -131,6 +140,7 @@ impl Posix {
         Posix {
             nodes: BTreeMap::from([(root, node)]),
             locks: BTreeMap::new(),
+            holds: BTreeMap::new(),
             root,
             now: Time::default(),
         }
@@ -233,6 +243,24 @@ impl Posix {
                 }
                 _ => Err(NoEffect::LockLost),
             },
+            Call::Hold { file, ranges } => {
+                if !self.nodes.contains_key(file) {
+                    return Err(NoEffect::NotFound);
+                }
+                let mut others = self.holds.iter();
+                let clashes = |((of, by), held): (&(FileId, u32), &Ranges)| {
+                    of == file && *by != device && held.clash(ranges)
+                };
+                if others.any(clashes) {
+                    return Err(NoEffect::Locked);
+                }
+                self.holds.insert((*file, device), ranges.clone());
+                Ok(())
+            }
+            Call::Release { file } => match self.holds.remove(&(*file, device)) {
+                Some(_) => Ok(()),
+                None => Err(NoEffect::LockLost),
+            },
             Call::Fold => Ok(()),
         }
     }
@@ -266,6 +294,8 @@ impl Posix {
             | Call::Utimes { file, .. }
             | Call::Lock { file }
             | Call::Claim { file }
+            | Call::Hold { file, .. }
+            | Call::Release { file }
             | Call::Unlock { file } => vec![*file],
             Call::Pass { file, to } if !writes(*to, file.principal) => {
                 return Err(NoEffect::NotPermitted);

@@ -11,13 +11,14 @@ use super::{
 };
 use crate::change::Change;
 use crate::fold::{Changes, first_root_directory};
+use crate::hold::{Family, Hold};
 use crate::itable::{Fold, Known, Tables, attributes};
 use crate::key::Key;
 use crate::members::Members;
 use crate::ops::Body;
 use crate::outcome::{NoEffect, Outcome, Written};
 use crate::outline::Outline;
-use crate::principal::{FileId, Name, Principal, Target};
+use crate::principal::{Device, FileId, Name, Principal, Target};
 use trust::tree::inode::{FileKind, Inode};
 
 /// A value and the position of the entry that set it.
@@ -35,6 +36,7 @@ pub struct State {
     added: BTreeMap<FileId, Vec<(u64, i64)>>,
     times: BTreeMap<FileId, (u64, Times)>,
     locks: BTreeMap<FileId, Lock>,
+    holds: BTreeMap<(FileId, Family, Device), Hold>,
     folds: BTreeMap<Principal, Fold>,
     /// Outcomes of the first ops of an entry for whose other ops something is missing.
     begun: Option<(u64, Vec<Outcome>)>,
@@ -51,6 +53,7 @@ impl State {
             added: BTreeMap::new(),
             times: BTreeMap::new(),
             locks: BTreeMap::new(),
+            holds: BTreeMap::new(),
             folds: BTreeMap::new(),
             begun: None,
         }
@@ -178,6 +181,27 @@ impl State {
                 let (mtime, ctime) = (*mtime, Some(*ctime));
                 self.times.insert(*directory, (at, Times { mtime, ctime }));
             }
+            Change::Hold {
+                file,
+                family,
+                device,
+                ranges,
+                since,
+            } => {
+                let hold = Hold {
+                    ranges: ranges.clone(),
+                    since: since.unwrap_or(at),
+                    last: at,
+                };
+                self.holds.insert((*file, *family, *device), hold);
+            }
+            Change::Release {
+                file,
+                family,
+                device,
+            } => {
+                self.holds.remove(&(*file, *family, *device));
+            }
             Change::Fold { principal, fold } => self.rebase(*principal, *fold),
             Change::Decide(_) => {}
         }
@@ -274,6 +298,11 @@ impl State {
         self.locks.get(file).copied()
     }
 
+    /// What a device holds of a file.
+    pub fn hold(&self, file: &FileId, family: Family, device: Device) -> Option<Hold> {
+        self.holds.get(&(*file, family, device)).cloned()
+    }
+
     /// The last fold of a principal.
     pub fn last_fold(&self, principal: Principal) -> Option<Fold> {
         self.folds.get(&principal).copied()
@@ -357,6 +386,16 @@ impl<B: Blocks> Values for View<'_, B> {
 
     fn lock(&mut self, file: &FileId) -> Known<Option<Lock>> {
         Known::Is(self.state.locks.get(file).copied())
+    }
+
+    fn hold(&mut self, file: &FileId, family: Family, device: Device) -> Known<Option<Hold>> {
+        Known::Is(self.state.hold(file, family, device))
+    }
+
+    fn holders(&mut self, file: &FileId, family: Family) -> Vec<Device> {
+        let keys = self.state.holds.keys();
+        let of = keys.filter(|(of, family_of, _)| (of, *family_of) == (file, family));
+        of.map(|(.., device)| *device).collect()
     }
 
     fn fold(&mut self, principal: &Principal) -> Known<Option<Fold>> {

@@ -99,7 +99,7 @@ fn replay_that_was_stored_answers_alike() {
 
 #[test]
 fn damaged_pieces_are_refused_or_are_some_replay() {
-    let (world, files) = logged(&fixed_steps(3, 12));
+    let (world, files) = logged(&fixed_steps(3, 24));
     let mut replay = whole(&world);
     answers(&mut replay, &world, &files, world.end());
     let all = pieces(&replay);

@@ -12,6 +12,7 @@ use trust_shared::change::Change;
 use trust_shared::decision::{Decision, Label, Role};
 use trust_shared::effect::Lock;
 use trust_shared::guard::Guard;
+use trust_shared::hold::{END, Family, Hold, Range, Ranges};
 use trust_shared::itable::Fold;
 use trust_shared::ops::{Body, MAX_GUARDS, MAX_OP_GUARDS, Op};
 use trust_shared::outline::{MAX_OP_CHANGES, MAX_OPS, MAX_OPS_BYTES, Outline};
@@ -114,6 +115,20 @@ fn samples() -> Vec<(&'static str, Op)> {
         ),
         ("Accept", Decision::Accept { device: Device(2) }),
         (
+            "Pin",
+            Decision::Pin {
+                label: Label::new("v1").unwrap(),
+                size: 300,
+            },
+        ),
+        (
+            "Unpin",
+            Decision::Unpin {
+                label: Label::new("v1").unwrap(),
+            },
+        ),
+        ("Retain", Decision::Retain { seconds: 2_592_000 }),
+        (
             "NameDevice",
             Decision::NameDevice {
                 device: Device(300),
@@ -173,6 +188,53 @@ fn samples() -> Vec<(&'static str, Op)> {
                 vec![calls::give_up(f, Some(Device(300)))],
             ),
         ),
+        (
+            "hold, and release of one that lapsed",
+            calls::hold(
+                (f, Family::Fcntl, Device(2)),
+                Ranges::new(vec![
+                    Range {
+                        start: 0,
+                        end: 300,
+                        exclusive: false,
+                    },
+                    Range {
+                        start: 300,
+                        end: END,
+                        exclusive: true,
+                    },
+                ])
+                .unwrap(),
+                None,
+                &[(Device(1), 9)],
+            ),
+        ),
+        (
+            "renewed hold",
+            calls::hold(
+                (f, Family::Flock, Device(2)),
+                Ranges::whole(true),
+                Some(&Hold {
+                    ranges: Ranges::whole(true),
+                    since: 17,
+                    last: 20,
+                }),
+                &[],
+            ),
+        ),
+        (
+            "write under a hold",
+            Op::new(
+                vec![Guard::HeldSince {
+                    file: f,
+                    family: Family::Flock,
+                    device: Device(2),
+                    position: 17,
+                }],
+                vec![Change::Remove { file: f }],
+            ),
+        ),
+        ("release", calls::release(f, Family::Flock, Device(2))),
         ("first fold", calls::fold(TEAM, None, fold(12, None))),
         (
             "fold",

@@ -408,6 +408,10 @@ fn rows(lines: &mut Lines) {
         ("inode", Row::Inode(file)),
         ("entry", Row::Entry(file, Bytes::from_static(b"name"))),
         ("added", Row::Added(file, 999)),
+        ("times", Row::Times(file)),
+        ("hold", Row::Hold(file, 1, 7)),
+        ("snapshot", Row::Pin(Bytes::from_static(b"v1"))),
+        ("retention", Row::Retention),
         ("late", Row::Late(999, 2)),
         ("before", Row::Before),
         ("leaves", Row::Leaves(640)),
@@ -418,7 +422,7 @@ fn rows(lines: &mut Lines) {
     for (name, row) in good {
         add(name, "good", &row.encode());
     }
-    add("of-an-unknown-kind", "malformed", &[15]);
+    add("of-an-unknown-kind", "malformed", &[19]);
     add("longer-policy", "malformed", &[1, 0]);
     let nameless = Row::Entry(file, Bytes::new()).encode();
     add("entry-without-a-name", "malformed", &nameless);
@@ -523,6 +527,18 @@ fn values(lines: &mut Lines, file: File) {
             Row::Added(file, 999),
             (-1i64).to_le_bytes().to_vec(),
         ),
+        ("times", Row::Times(file), vec![0xe7, 7, 1, 5, 0x80, 1, 0]),
+        (
+            "hold",
+            Row::Hold(file, 1, 7),
+            vec![200, 1, 0xe7, 7, 2, 0, 10, 1, 10, 5, 0],
+        ),
+        (
+            "snapshot",
+            Row::Pin(Bytes::from_static(b"v1")),
+            vec![0xe8, 7],
+        ),
+        ("retention", Row::Retention, vec![0x80, 0xa3, 5]),
         (
             "late",
             Row::Late(999, 2),
@@ -553,6 +569,52 @@ fn values(lines: &mut Lines, file: File) {
         ),
         ("nothing-added", Row::Added(file, 999), vec![0; 8]),
         ("added-beyond-the-log", Row::Added(file, 1000), vec![1; 8]),
+        (
+            "times-beyond-the-log",
+            Row::Times(file),
+            vec![0xe8, 7, 1, 5, 0x80, 1, 0],
+        ),
+        (
+            "time-of-a-second-of-nanoseconds",
+            Row::Times(file),
+            vec![7, 0, 0x80, 0x94, 0xeb, 0xdc, 3, 0, 0],
+        ),
+        (
+            "hold-beyond-the-log",
+            Row::Hold(file, 0, 7),
+            vec![7, 0xe8, 7, 1, 0, 10, 1],
+        ),
+        (
+            "hold-renewed-before-it-was-taken",
+            Row::Hold(file, 0, 7),
+            vec![8, 7, 1, 0, 10, 1],
+        ),
+        (
+            "hold-of-an-unknown-family",
+            Row::Hold(file, 2, 7),
+            vec![7, 7, 1, 0, 10, 1],
+        ),
+        ("hold-of-nothing", Row::Hold(file, 0, 7), vec![7, 7, 0]),
+        (
+            "snapshot-beyond-the-log",
+            Row::Pin(Bytes::from_static(b"v1")),
+            vec![0xe9, 7],
+        ),
+        (
+            "snapshot-of-nothing",
+            Row::Pin(Bytes::from_static(b"v1")),
+            vec![0],
+        ),
+        (
+            "snapshot-with-a-control-character",
+            Row::Pin(Bytes::from_static(b"v\n")),
+            vec![7],
+        ),
+        (
+            "retention-of-less-than-a-day",
+            Row::Retention,
+            vec![0xff, 0xa2, 5],
+        ),
         (
             "late-without-a-decision",
             Row::Late(999, 2),

@@ -77,6 +77,10 @@ pub enum Act<'a> {
         /// The device.
         to: Device,
     },
+    /// It holds parts of the file, or all of it, for its programs.
+    Hold(FileId),
+    /// A device holds nothing of the file any more.
+    Release(FileId),
     /// What has changed of a principal's files is put together.
     Fold {
         /// The principal.
@@ -181,6 +185,14 @@ fn linked<'a>(op: &'a Op, at: Spot<'a>, target: &Target) -> Act<'a> {
 /// An op that changes no name.
 fn unnamed(op: &Op) -> Act<'_> {
     let decision = op.decisions().next();
+    // It may release what devices hold whose time is over.
+    let held = op.changes.iter().find_map(|change| match change {
+        Change::Hold { file, .. } => Some(*file),
+        _ => None,
+    });
+    if let Some(file) = held {
+        return Act::Hold(file);
+    }
     match (op.changes.as_slice(), decision) {
         (_, Some(decision)) => Act::Decide(decision),
         ([Change::Fold { principal, fold }], _) => Act::Fold {
@@ -195,6 +207,7 @@ fn unnamed(op: &Op) -> Act<'_> {
             to: *to,
         },
         ([Change::Touch { directory, .. }], _) => Act::Touch(*directory),
+        ([Change::Release { file, .. }], _) => Act::Release(*file),
         ([Change::Set { file, inode }, rest @ ..], _)
             if rest.iter().all(|it| {
                 matches!(

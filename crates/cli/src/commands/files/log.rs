@@ -209,7 +209,12 @@ impl Listing<'_> {
                     line.bytes = Some(inode.content.size());
                 }
             }
-            Act::Lock(file) | Act::Unlock(file) | Act::Claim(file) | Act::Touch(file) => {
+            Act::Lock(file)
+            | Act::Unlock(file)
+            | Act::Claim(file)
+            | Act::Touch(file)
+            | Act::Hold(file)
+            | Act::Release(file) => {
                 line.path = Some(self.file(*file).await?);
             }
             Act::Pass { file, to } => {
@@ -259,6 +264,9 @@ impl Listing<'_> {
             }
             Decision::RemoveDevice { device } | Decision::Accept { device } => device.0.to_string(),
             Decision::NameDevice { device, label } => format!("{} {}", device.0, label.as_str()),
+            Decision::Pin { label, size } => format!("{} {size}", label.as_str()),
+            Decision::Unpin { label } => label.as_str().to_owned(),
+            Decision::Retain { seconds } => format!("{seconds}s"),
             Decision::AddUser { label, .. } | Decision::AddGroup { label, .. } => {
                 label.as_str().to_owned()
             }
@@ -315,6 +323,8 @@ fn verb(act: &Act<'_>) -> &'static str {
         Act::Lock(_) => "lock",
         Act::Unlock(_) => "unlock",
         Act::Claim(_) => "claim",
+        Act::Hold(_) => "hold",
+        Act::Release(_) => "release",
         Act::Pass { .. } => "pass",
         Act::Fold { .. } => "fold",
         Act::Decide(Decision::AdmitDevice { .. }) => "device add",
@@ -326,6 +336,9 @@ fn verb(act: &Act<'_>) -> &'static str {
         Act::Decide(Decision::Revoke { .. }) => "revoke",
         Act::Decide(Decision::Accept { .. }) => "accept device",
         Act::Decide(Decision::NameDevice { .. }) => "device name",
+        Act::Decide(Decision::Pin { .. }) => "snapshot",
+        Act::Decide(Decision::Unpin { .. }) => "snapshot remove",
+        Act::Decide(Decision::Retain { .. }) => "retain",
         Act::Other => "other",
     }
 }

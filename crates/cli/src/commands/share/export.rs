@@ -23,6 +23,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use trust::inode::{Content, Inode};
 use trust::signer::Signer;
 use trust_shared::principal::FileId;
+use volume::VersionRef;
 
 use crate::args::{Global, ShareExport};
 use crate::commands::{key, publish as publishing};
@@ -56,12 +57,11 @@ pub fn run(
     config: &Config,
     output: &mut Output,
 ) -> Outcome<Done> {
-    let entry = args.past.entry()?;
     let path = key::path(args.key.as_ref(), config)?;
     let key = key::signer(&path, &args.passphrase, global)?;
     let shared = Opened::named(config, &args.volume, &args.waiting)?;
     let options = options(args, config, &shared)?;
-    let found = shared.run(origin(&shared, entry));
+    let found = shared.run(origin(&shared, args.past.at.as_ref()));
     let origin = match found {
         Ok(origin) => origin,
         Err(why) => return shared.close(Err(why), output),
@@ -163,11 +163,11 @@ impl Origin {
 }
 
 /// The entry that is named, or the newest one.
-async fn origin(shared: &SharedVolume, at: Option<u64>) -> Outcome<Origin> {
+async fn origin(shared: &SharedVolume, at: Option<&VersionRef>) -> Outcome<Origin> {
     // After this, the device has the newest state.
     shared.members().await?;
     let entry = match at {
-        Some(at) => Some(at),
+        Some(at) => Some(shared.entry(at).await?),
         None => newest(shared).await?,
     };
     let root = match entry.map(|entry| entry.saturating_add(1)) {

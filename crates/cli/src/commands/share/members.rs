@@ -29,7 +29,7 @@ pub fn word(role: Role) -> &'static str {
 }
 
 /// Runs a decision that `work` makes.
-fn decide(
+pub fn decide(
     config: &Config,
     output: &mut Output,
     (volume, waiting): (&str, &crate::args::Waiting),
@@ -222,7 +222,7 @@ pub fn revoke(args: &ShareRole, config: &Config, output: &mut Output) -> Outcome
 }
 
 /// The members of the volume that `args` names.
-fn members(
+pub fn members(
     args: &ShareVolume,
     config: &Config,
     output: &mut Output,

@@ -37,6 +37,7 @@ pub mod members;
 mod metrics;
 mod recover;
 mod run;
+mod snapshots;
 mod status;
 
 /// Runs a command.
@@ -69,6 +70,8 @@ pub fn run(
         ShareCommand::Revoke(args) => members::revoke(args, config, output),
         ShareCommand::Accept(args) => members::accept(args, config, output),
         ShareCommand::Checkpoint(args) => checkpoint::run(args, global, config, output),
+        ShareCommand::Snapshot(args) => snapshots::snapshot(args, config, output),
+        ShareCommand::Snapshots(args) => snapshots::list(args, config, output),
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
         ShareCommand::Recover(args) => recover::recover(args, global, config, output),

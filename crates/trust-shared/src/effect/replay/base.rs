@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Lock, Times};
+use super::{Holds, Lock, Times};
+use crate::hold::{Family, Hold};
 use crate::itable::{Fold, MAX_TABLE_INLINE_BYTES};
 use crate::key::Key;
 use crate::principal::{Device, FileId, Name, Principal, Target};
@@ -30,6 +31,7 @@ pub(super) enum Kept {
 pub struct Base {
     pub(super) folds: BTreeMap<Principal, Fold>,
     pub(super) locks: BTreeMap<FileId, Lock>,
+    pub(super) holds: Holds,
     pub(super) inodes: BTreeMap<FileId, (u64, Kept)>,
     pub(super) entries: BTreeMap<(FileId, Name), (u64, Option<Target>)>,
     /// By how much entries changed the number of entries of directories, by position.
@@ -207,6 +209,14 @@ impl Base {
                 let ctime = Some(Time::decode(&mut d)?);
                 let times = Times { mtime, ctime };
                 self.times.insert((*file).into(), (at, times));
+            }
+            Row::Hold(file, family, device) => {
+                let family = Family::from_byte(*family);
+                let family = family.ok_or_else(|| d.bad("an unknown family of locks"))?;
+                let hold = Hold::decode(&mut d)?;
+                before(hold.last, &d)?;
+                let key = ((*file).into(), family, Device(*device));
+                self.holds.insert(key, hold);
             }
             _ => return Ok(false),
         }

@@ -15,9 +15,10 @@ use super::base::{Base, Kept};
 use super::view::View;
 use super::{Blocks, Bodies, Lock, Replay, Sources, Stop, Times, Volume};
 use crate::effect::{Missing, Values};
+use crate::hold::{Family, Hold};
 use crate::itable::{Fold, Known, MAX_TABLE_INLINE_BYTES};
 use crate::key::Key;
-use crate::principal::{FileId, Name, Principal, Target};
+use crate::principal::{Device, FileId, Name, Principal, Target};
 use crate::row::Row;
 use trust::encode::Encoder;
 use trust::handle::{Handle, Hasher, InodeBlock};
@@ -43,11 +44,13 @@ impl Replay {
     pub fn resume(volume: Volume, size: u64, mut base: Base) -> Replay {
         let old_folds = std::mem::take(&mut base.folds);
         let old_locks = std::mem::take(&mut base.locks);
+        let old_holds = std::mem::take(&mut base.holds);
         Replay {
             from: size,
             size,
             old_folds,
             old_locks,
+            old_holds,
             base,
             ..Replay::new(volume)
         }
@@ -191,6 +194,20 @@ impl Replay {
                     Box::new(keys),
                 ]
             }
+            Part::Hold => {
+                let row = |file: &FileId, family: Family, device: Device| {
+                    Row::Hold((*file).into(), family.to_byte(), device.0)
+                };
+                let first = (file, Family::Flock, Device(0));
+                let keys = self.keys.range(Key::Hold(first.0, first.1, first.2)..);
+                let keys = keys.map_while(move |(key, _)| match key {
+                    Key::Hold(file, family, device) => Some(row(file, *family, *device)),
+                    _ => None,
+                });
+                let old = self.old_holds.range(first..);
+                let old = old.map(move |((file, family, device), _)| row(file, *family, *device));
+                [Box::new(old), Box::new(keys)]
+            }
         }
     }
 
@@ -229,6 +246,12 @@ impl Replay {
                 let directory = FileId::from(*file);
                 let (_, since) = self.ask(at, from, |view| view.times_since(&directory))?;
                 since.map(|(at, times)| value_of_times(at, &times))
+            }
+            Row::Hold(file, family, device) => {
+                let family = Family::from_byte(*family).unwrap_or(Family::Flock);
+                let key = (&(*file).into(), family, Device(*device));
+                let hold = self.hold(at, key, from)?;
+                hold.map(|hold| value_of_hold(&hold))
             }
             Row::Added(file, _) => {
                 let directory = FileId::from(*file);
@@ -290,6 +313,12 @@ pub(super) fn value_of_times(at: u64, times: &Times) -> Vec<u8> {
     e.finish()
 }
 
+pub(super) fn value_of_hold(hold: &Hold) -> Vec<u8> {
+    let mut e = Encoder::new();
+    hold.encode(&mut e);
+    e.finish()
+}
+
 /// An inode that is too large for its row, as a block.
 pub(super) type InodeOfRow = (Handle<InodeBlock>, Bytes);
 
@@ -305,15 +334,17 @@ enum Part {
     Entry,
     Added,
     Times,
+    Hold,
 }
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     Part::Lock,
     Part::Fold,
     Part::Inode,
     Part::Entry,
     Part::Added,
     Part::Times,
+    Part::Hold,
 ];
 
 /// None: the row is about something else, and comes before or is not asked for.
@@ -325,6 +356,7 @@ fn part_of(row: &Row) -> Option<Part> {
         Row::Entry(..) => Some(Part::Entry),
         Row::Added(..) => Some(Part::Added),
         Row::Times(_) => Some(Part::Times),
+        Row::Hold(..) => Some(Part::Hold),
         _ => None,
     }
 }

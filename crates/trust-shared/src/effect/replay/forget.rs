@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 
 use super::{Last, Replay, Sources, Task, Version, Waiting};
 use crate::effect::{Blocks, Bodies, Lock, Missing, Stop, Values};
+use crate::hold::{Family, Hold};
 use crate::itable::Fold;
 use crate::key::Key;
-use crate::principal::{FileId, Principal};
+use crate::principal::{Device, FileId, Principal};
 
 /// Work that comes before forgetting. It is done in parts, because bodies are fetched between them.
 #[derive(Debug, Clone)]
@@ -26,6 +27,9 @@ pub(super) struct Settling {
 
 /// The lowest principal in the order of keys.
 const LOWEST: Principal = Principal::from_bytes([0; 32]);
+
+/// What may be held by whom.
+type HoldKey = (FileId, Family, Device);
 
 /// The last folds at a position, by principal.
 type Folds = BTreeMap<Principal, Fold>;
@@ -51,11 +55,17 @@ impl Replay {
         let cut = self.first_op_at(position);
         let folds = self.folds_before(cut, from)?;
         self.settle(position, &folds, from)?;
-        let locks = self.locks_before(cut, from)?;
+        let (locks, holds) = (self.locks_before(cut, from)?, self.holds_before(cut, from)?);
         for (file, lock) in locks {
             match lock {
                 Some(lock) => self.old_locks.insert(file, lock),
                 None => self.old_locks.remove(&file),
+            };
+        }
+        for (key, hold) in holds {
+            match hold {
+                Some(hold) => self.old_holds.insert(key, hold),
+                None => self.old_holds.remove(&key),
             };
         }
         self.drop_before(cut, &folds);
@@ -138,6 +148,27 @@ impl Replay {
             locks.extend(missing.unless(lock)?.map(|lock| (file, lock)));
         }
         missing.or(locks)
+    }
+
+    fn holds_before<S: Blocks + Bodies>(
+        &mut self,
+        cut: u32,
+        from: Sources<'_, S>,
+    ) -> Result<Vec<(HoldKey, Option<Hold>)>, Stop> {
+        let mut holds = Vec::new();
+        let (mut missing, mut waiting) = (Missing::default(), Waiting::default());
+        let first = Key::Hold(FileId::first_of(LOWEST), Family::Flock, Device(0));
+        for key in self.keys_before(cut, first) {
+            let Key::Hold(file, family, device) = key else {
+                continue;
+            };
+            let hold = self.ask_before(cut, &mut waiting, from, |view| {
+                view.hold(&file, family, device)
+            });
+            let found = missing.unless(hold)?;
+            holds.extend(found.map(|hold| ((file, family, device), hold)));
+        }
+        missing.or(holds)
     }
 
     /// Judges the ops before a position on which later values depend.

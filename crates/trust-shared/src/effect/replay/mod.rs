@@ -9,11 +9,12 @@
 //! the time is proportional to the guards and changes of the ops that a question depends on, however they refer to
 //! one another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::judge::is_permitted;
 use super::{Blocks, Bodies, Lock, Stop, Times, Values, Volume, answer};
+use crate::hold::{Family, Hold};
 use crate::itable::{Fold, Known};
 use crate::key::Key;
 use crate::members::Members;
@@ -150,6 +151,9 @@ impl Version {
     }
 }
 
+/// What devices hold of files.
+type Holds = BTreeMap<(FileId, Family, Device), Hold>;
+
 /// An op that names entries of a directory.
 #[derive(Debug, Clone, Copy)]
 struct Step {
@@ -175,6 +179,7 @@ pub struct Replay {
     /// Of ops that were forgotten.
     old_folds: BTreeMap<Principal, Fold>,
     old_locks: BTreeMap<FileId, Lock>,
+    old_holds: Holds,
     queues: Queues,
     /// What changed since the last folds, before the first entry that was added.
     base: Base,
@@ -196,6 +201,7 @@ impl Replay {
             folds: BTreeMap::new(),
             old_folds: BTreeMap::new(),
             old_locks: BTreeMap::new(),
+            old_holds: Holds::new(),
             queues: Queues::new(),
             base: Base::default(),
             settling: None,
@@ -422,6 +428,32 @@ impl Replay {
         from: Sources<'_, S>,
     ) -> Result<Option<Lock>, Stop> {
         self.ask(at, from, |view| view.lock(file))
+    }
+
+    /// What a device holds of a file before the position `at`.
+    ///
+    /// # Errors
+    /// As [`Replay::inode`].
+    pub fn hold<S: Blocks + Bodies>(
+        &mut self,
+        at: u64,
+        (file, family, device): (&FileId, Family, Device),
+        from: Sources<'_, S>,
+    ) -> Result<Option<Hold>, Stop> {
+        self.ask(at, from, |view| view.hold(file, family, device))
+    }
+
+    /// The devices that may hold something of a file: all that do at some kept position, and some that did.
+    pub fn holders(&self, file: &FileId, family: Family) -> BTreeSet<Device> {
+        let (first, last) = (Device(0), Device(u32::MAX));
+        let keys = Key::Hold(*file, family, first)..=Key::Hold(*file, family, last);
+        let kept = self.keys.range(keys).filter_map(|(key, _)| match key {
+            Key::Hold(.., device) => Some(*device),
+            _ => None,
+        });
+        let old = (*file, family, first)..=(*file, family, last);
+        let old = self.old_holds.range(old);
+        kept.chain(old.map(|((.., device), _)| *device)).collect()
     }
 
     /// The last fold of a principal before the position `at`.

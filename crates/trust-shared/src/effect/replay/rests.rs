@@ -10,6 +10,7 @@ use super::{Made, Replay};
 use crate::change::Change;
 use crate::effect::{Bodies, Missing, Stop};
 use crate::guard::Guard;
+use crate::hold::Family;
 use crate::key::Key;
 use crate::ops::Op;
 use crate::outcome::{NoEffect, Outcome};
@@ -23,6 +24,8 @@ pub enum About {
     Key(Key),
     /// Which entries a directory has.
     Entries(FileId),
+    /// What all devices hold of a file.
+    Holds(FileId, Family),
 }
 
 impl About {
@@ -45,6 +48,18 @@ impl About {
                 Guard::Unlocked { file }
                 | Guard::Holds { file }
                 | Guard::HolderLast { file, .. } => About::Key(Key::Lock(*file)),
+                Guard::HoldLast {
+                    file,
+                    family,
+                    device,
+                    ..
+                }
+                | Guard::HeldSince {
+                    file,
+                    family,
+                    device,
+                    ..
+                } => About::Key(Key::Hold(*file, *family, *device)),
             });
         }
         for change in &op.changes {
@@ -56,6 +71,10 @@ impl About {
                 // Of the times nothing depends. What a Touch needs is the directory.
                 Change::Link { directory, .. } | Change::Touch { directory, .. } => {
                     about.push(About::Key(Key::Inode(*directory)));
+                }
+                Change::Hold { file, family, .. } => {
+                    about.push(About::Key(Key::Inode(*file)));
+                    about.push(About::Holds(*file, *family));
                 }
                 Change::Unlink { .. } | Change::Decide(_) => {}
                 change => about.push(About::Key(change.key())),
@@ -69,7 +88,7 @@ impl About {
         match self {
             About::Key(Key::Inode(file) | Key::Entry(file, _) | Key::Times(file))
             | About::Entries(file) => Some(Key::Fold(file.principal)),
-            About::Key(_) => None,
+            About::Key(_) | About::Holds(..) => None,
         }
     }
 }
@@ -201,6 +220,12 @@ impl Replay {
                 let between = steps.get(begin..end).unwrap_or_default();
                 waiting.extend(between.iter().map(|step| step.op));
                 low = 0;
+            }
+            About::Holds(file, family) => {
+                for device in self.holders(file, *family) {
+                    let hold = Key::Hold(*file, *family, device);
+                    self.look(About::Key(hold), (first, before), seen, waiting);
+                }
             }
             About::Key(key) => {
                 let versions = self.keys.get(key);

@@ -18,9 +18,11 @@
 //! neither side has all of it in memory.
 
 use super::checkpoint::{
-    value_of_entry, value_of_fold, value_of_inode, value_of_lock, value_of_times,
+    value_of_entry, value_of_fold, value_of_hold, value_of_inode, value_of_lock, value_of_times,
 };
 use super::{Base, Last, MAX_KEPT_OPS, Replay, Rows, Step, Version, Volume};
+use crate::decision::Label;
+use crate::hold::Family;
 use crate::itable::Fold;
 use crate::key::Key;
 use crate::outcome::{Outcome, Written};
@@ -126,6 +128,10 @@ impl Replay {
         for (file, lock) in &self.old_locks {
             put(&Row::Lock((*file).into()), &value_of_lock(lock));
         }
+        for ((file, family, device), hold) in &self.old_holds {
+            let row = Row::Hold((*file).into(), family.to_byte(), device.0);
+            put(&row, &value_of_hold(hold));
+        }
         for (principal, fold) in &self.old_folds {
             put(&Row::Fold(*principal.as_bytes()), &value_of_fold(fold));
         }
@@ -197,6 +203,7 @@ impl Replay {
         })? {}
         self.old_folds = std::mem::take(&mut base.folds);
         self.old_locks = std::mem::take(&mut base.locks);
+        self.old_holds = std::mem::take(&mut base.holds);
         self.base = base;
         Ok(())
     }
@@ -351,6 +358,9 @@ fn row_of(key: &Key) -> Row {
         Key::Role(group, user) => Row::Role(*group.as_bytes(), *user.as_bytes()),
         Key::Accepted(device) => Row::Accepted(device.0),
         Key::Times(directory) => Row::Times((*directory).into()),
+        Key::Pin(label) => Row::Pin(bytes::Bytes::copy_from_slice(label.as_str().as_bytes())),
+        Key::Retention => Row::Retention,
+        Key::Hold(file, family, device) => Row::Hold((*file).into(), family.to_byte(), device.0),
     }
 }
 
@@ -365,7 +375,17 @@ fn key_of(row: Row) -> Result<Key, Reject> {
         Row::Principal(of) => Key::Principal(principal(of)),
         Row::Role(group, user) => Key::Role(principal(group), principal(user)),
         Row::Accepted(number) => Key::Accepted(Device(number)),
+        Row::Pin(name) => {
+            let name = std::str::from_utf8(&name).map_err(|_| malformed("a name is not UTF-8"))?;
+            Key::Pin(Label::new(name)?)
+        }
+        Row::Retention => Key::Retention,
         Row::Times(directory) => Key::Times(directory.into()),
+        Row::Hold(file, family, device) => {
+            let family = Family::from_byte(family);
+            let family = family.ok_or_else(|| malformed("an unknown family of locks"))?;
+            Key::Hold(file.into(), family, Device(device))
+        }
         _ => return Err(malformed("a key that no op has")),
     })
 }

@@ -8,9 +8,10 @@ use crate::change::Change;
 use crate::effect::{
     Blocks, Bodies, Lock, Times, Values, folded_entries, folded_entry, folded_inode, folded_times,
 };
+use crate::hold::{Family, Hold};
 use crate::itable::{Fold, Known, Tables, attributes};
 use crate::key::Key;
-use crate::principal::{FileId, Name, Principal, Target};
+use crate::principal::{Device, FileId, Name, Principal, Target};
 use trust::error::Reject;
 use trust::tree::inode::{FileKind, Inode, Time};
 
@@ -306,6 +307,32 @@ impl<S: Blocks + Bodies> Values for View<'_, S> {
                 _ => Known::Is(lock),
             }
         })
+    }
+
+    fn hold(&mut self, file: &FileId, family: Family, device: Device) -> Known<Option<Hold>> {
+        let key = Key::Hold(*file, family, device);
+        self.version(&key, 0).then(|version| {
+            let Some(version) = version else {
+                let old = self.replay.old_holds.get(&(*file, family, device));
+                return Known::Is(old.cloned());
+            };
+            let last = self.position(version.op);
+            if version.made() == Made::Gone {
+                return Known::Is(None);
+            }
+            self.change(version.op, &key).map(|change| match change {
+                Some(Change::Hold { ranges, since, .. }) => Some(Hold {
+                    ranges,
+                    since: since.unwrap_or(last),
+                    last,
+                }),
+                _ => None,
+            })
+        })
+    }
+
+    fn holders(&mut self, file: &FileId, family: Family) -> Vec<Device> {
+        self.replay.holders(file, family).into_iter().collect()
     }
 
     fn fold(&mut self, principal: &Principal) -> Known<Option<Fold>> {

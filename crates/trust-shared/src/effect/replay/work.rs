@@ -164,7 +164,10 @@ impl Replay {
         for change in changes {
             let key = change.key();
             let made = match change {
-                Change::Remove { .. } | Change::Unlink { .. } | Change::Unlock { .. } => Made::Gone,
+                Change::Remove { .. }
+                | Change::Unlink { .. }
+                | Change::Unlock { .. }
+                | Change::Release { .. } => Made::Gone,
                 Change::Pass { .. } => Made::Passed,
                 _ => Made::Put,
             };

@@ -1,0 +1,57 @@
+//! `bulla share snapshot` and `bulla share snapshots`: names for a shared volume as it was.
+
+use serde_json::json;
+use share::files::Refused;
+use trust_shared::decision::Decision;
+
+use super::members::{decide, members};
+use crate::args::{ShareSnapshot, ShareVolume};
+use crate::config::Config;
+use crate::failure::Outcome;
+use crate::output::{Done, Output, fields};
+use bulla::Error;
+
+/// Gives a state of the volume a name, or takes the name away.
+pub fn snapshot(args: &ShareSnapshot, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let (label, name) = (args.name.clone(), args.name.as_str());
+    let named = (args.volume.as_str(), &args.waiting);
+    decide(config, output, named, async |shared, members| {
+        let about = || format!("snapshot `{name}`");
+        if args.remove {
+            let entry = members.snapshot(name);
+            let name_of = name.to_owned();
+            let entry = entry.ok_or(Error::NoSnapshot { name: name_of })?;
+            shared.decide(Decision::Unpin { label }, &about).await?;
+            return Ok(json!({"snapshot": name, "entry": entry, "removed": true}));
+        }
+        let size = match args.at {
+            Some(entry) => entry.saturating_add(1),
+            None => members.size(),
+        };
+        if size > members.size() {
+            let (about, why) = (about(), Refused::Beyond);
+            return Err(Error::Refused { about, why }.into());
+        }
+        let pin = Decision::Pin { label, size };
+        shared.decide(pin, &about).await?;
+        let entry = size.saturating_sub(1);
+        Ok(json!({"snapshot": name, "entry": entry, "removed": false}))
+    })
+}
+
+/// Lists the snapshots.
+pub fn list(args: &ShareVolume, config: &Config, output: &mut Output) -> Outcome<Done> {
+    let (members, _) = members(args, config, output)?;
+    let mut snapshots: Vec<(&str, u64)> = members.snapshots().collect();
+    snapshots.sort_by_key(|(_, entry)| *entry);
+    for (name, entry) in &snapshots {
+        match output.json() {
+            true => {
+                let record = json!({"snapshot": name, "entry": entry});
+                output.record("snapshot", fields(record))?;
+            }
+            false => output.line(&format!("{name}  after entry {entry}"))?,
+        }
+    }
+    Ok(Done::ok(fields(json!({"snapshots": snapshots.len()}))))
+}
