@@ -17,6 +17,7 @@ use share_server::host::{Host, HostOptions, Session};
 use trust::device::{DeviceKey, Incarnation};
 use trust::tree::inode::Inode;
 use trust_shared::calls::{self, Calls, Directory, Held, Spot, Turn};
+use trust_shared::change::Change;
 use trust_shared::decision::Decision;
 use trust_shared::effect::Volume as Effects;
 use trust_shared::entry::Prefix;
@@ -117,7 +118,11 @@ impl Author {
             name: Name::new(name.as_bytes())?,
             found: None,
         };
-        let made = Calls { volume: effects }.create(&spot, file, inode);
+        let calls = Calls {
+            volume: effects,
+            time: inode.mtime,
+        };
+        let made = calls.create(&spot, file, inode);
         made.map_err(|why| anyhow::anyhow!("{why}"))
     }
 
@@ -136,22 +141,31 @@ impl Author {
         let content = content(text.as_bytes());
         let Some(inode) = self.inode.take() else {
             let inode = Inode::new(0o644, TIME, content);
-            self.inode = Some(Arc::new(inode.clone()));
-            return self.create(effects, &file_of(self.number), self.file, inode);
+            let op = self.create(effects, &file_of(self.number), self.file, inode)?;
+            self.inode = set_by(&op);
+            return Ok(op);
         };
         let held = Held {
             file: self.file,
             inode,
             turn: Turn::Free,
         };
-        let calls = Calls { volume: effects };
-        let op = calls.write(&held, content.clone(), TIME);
-        let mut inode = Inode::clone(&held.inode);
-        inode.size = content.size();
-        inode.content = content;
-        self.inode = Some(Arc::new(inode));
+        let calls = Calls {
+            volume: effects,
+            time: TIME,
+        };
+        let op = calls.write(&held, content, TIME);
+        self.inode = set_by(&op);
         Ok(op)
     }
+}
+
+/// The inode that an op sets.
+fn set_by(op: &Op) -> Option<Arc<Inode>> {
+    op.changes.iter().find_map(|change| match change {
+        Change::Set { inode, .. } => Some(Arc::clone(inode)),
+        _ => None,
+    })
 }
 
 /// The newest note, as one author reads it.

@@ -194,7 +194,7 @@ fn snapshot_is_read_by_its_name_until_it_is_removed() {
         "--at",
         &then.to_string(),
     ]);
-    assert_eq!(made.ends(0).summary()["entry"], then);
+    assert_eq!(made.ends(0).field("entry"), then);
     ada.run(&["share", "snapshot", "notes", "second"]).ends(0);
     put(&ada, "a", "three\n", "a");
     // Another device knows the names, too.
