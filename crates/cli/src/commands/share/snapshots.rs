@@ -7,7 +7,7 @@ use trust_shared::decision::Decision;
 use super::members::{decide, members};
 use crate::args::{ShareSnapshot, ShareVolume};
 use crate::config::Config;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Done, Output, fields};
 use bulla::Error;
 
@@ -23,6 +23,11 @@ pub fn snapshot(args: &ShareSnapshot, config: &Config, output: &mut Output) -> O
             let entry = entry.ok_or(Error::NoSnapshot { name: name_of })?;
             shared.decide(Decision::Unpin { label }, &about).await?;
             return Ok(json!({"snapshot": name, "entry": entry, "removed": true}));
+        }
+        if let Some(entry) = members.snapshot(name) {
+            let error = format!("the volume has a snapshot `{name}` already, after entry {entry}");
+            let hint = "choose another name, or take this one away with --remove";
+            return Err(Failure::new(Kind::Exists, error).with_hint(hint));
         }
         let size = match args.at {
             Some(entry) => entry.saturating_add(1),
