@@ -274,7 +274,10 @@ pub fn shared_bodies() -> Vec<Vec<u8>> {
         hasher: hasher(),
         root: file(0),
     };
-    let calls = Calls { volume: &volume_of };
+    let calls = Calls {
+        volume: &volume_of,
+        time: Time::default(),
+    };
     let spot = Spot {
         directory: Directory {
             id: file(0),

@@ -12,7 +12,7 @@ use trust::Handle;
 fn seeds() -> Vec<Vec<u8>> {
     let handles = vec![Handle::from_bytes([1; 32]); 3];
     let mut seeds = vec![
-        Asked::Call(Call::Members).encode(1),
+        Asked::Call(Call::Members.into()).encode(1),
         Asked::Look(Call::Root { size: 9 }).encode(2),
         Asked::Query(Query::Status).encode(3),
         Asked::Blocks(Want::Get(handles.clone())).encode(4),

@@ -17,6 +17,8 @@ mod publishing;
 mod reading;
 mod shared_files;
 mod sharing;
+mod snapshots;
+mod waiting;
 mod witnessing;
 
 use std::path::PathBuf;
@@ -40,6 +42,8 @@ pub use publishing::*;
 pub use reading::*;
 pub use shared_files::*;
 pub use sharing::*;
+pub use snapshots::*;
+pub use waiting::*;
 pub use witnessing::*;
 
 /// File systems on storage that nobody has to trust.

@@ -302,13 +302,14 @@ fn decode_inode(r: &mut Reader<'_>) -> Result<Arc<Inode>, Reject> {
         Content::Directory {
             map: None,
             opaque: false,
-        } => {
-            if inode.mtime != Time::default() {
-                return Err(r
-                    .rest
-                    .bad("a directory's inode with a time of modification"));
-            }
+        } if inode.mtime != Time::default() => {
+            let why = "a directory's inode with a time of modification";
+            return Err(r.rest.bad(why));
         }
+        Content::Directory {
+            map: None,
+            opaque: false,
+        } => {}
         Content::Directory { .. } => {
             return Err(r.rest.bad("a directory's inode with entries, or opaque"));
         }

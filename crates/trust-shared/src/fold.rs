@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::effect::Times;
-use super::itable::{Blocks, Fold, Known, MAX_TABLE_INLINE_BYTES, Tables};
+use super::itable::{Blocks, Fold, Known, MAX_TABLE_INLINE_BYTES, Tables, Times};
 use super::principal::{INumber, Name, Target};
 use trust::error::Reject;
 use trust::handle::{Any, Block, Handle, Hasher, Kind, MapNode};

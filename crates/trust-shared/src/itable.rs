@@ -380,6 +380,52 @@ fn named(name: &[u8], value: &[u8]) -> Result<(Name, Target), Reject> {
     Ok((Name::new(name)?, Target::decode(value)?))
 }
 
+/// The times of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// Last change of its names, or what a program set.
+    pub mtime: Time,
+    /// Last change of names, attributes or times.
+    pub ctime: Option<Time>,
+}
+
+impl Times {
+    /// The inode of a directory with these times.
+    pub fn on(self, inode: Inode) -> Inode {
+        let Times { mtime, ctime } = self;
+        Inode {
+            mtime,
+            ctime,
+            ..inode
+        }
+    }
+
+    pub(super) fn of(inode: &Inode) -> Times {
+        Times {
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+        }
+    }
+
+    /// The times of a directory. `touched`: the last Touch since its principal's last fold, by position; `set`: the same
+    /// of its attributes, with their ctime; `folded`: the times in that fold. The ctime is that of the later one, of a
+    /// Touch where both are in one entry.
+    pub(super) fn latest(
+        touched: Option<(u64, Times)>,
+        set: Option<(u64, Option<Time>)>,
+        folded: Times,
+    ) -> Times {
+        let mtime = touched.map_or(folded.mtime, |(_, times)| times.mtime);
+        let ctime = match (touched, set) {
+            (Some((touched, times)), Some((set, _))) if touched >= set => times.ctime,
+            (_, Some((_, ctime))) => ctime,
+            (Some((_, times)), None) => times.ctime,
+            (None, None) => folded.ctime,
+        };
+        Times { mtime, ctime }
+    }
+}
+
 /// The inode of a file as guards look at it: of a directory, without its entries and without times. Those are values of
 /// their own, so that a change of names does not meet a change of attributes.
 pub(super) fn attributes(mut inode: Inode) -> Inode {

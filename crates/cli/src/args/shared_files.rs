@@ -6,7 +6,7 @@ use clap::Args;
 use trust_shared::decision::Label;
 
 use super::labels::parse_label;
-use super::sharing::Waiting;
+use super::waiting::Waiting;
 
 /// `bulla put`.
 #[derive(Debug, Args)]

@@ -9,7 +9,6 @@ use clap::{Args, Subcommand};
 use share::client::Location;
 use trust::key::PublicKey;
 use trust::statement::VolumeId;
-use trust::version_name::{BadVersionName, VersionName};
 use trust_shared::decision::{Label, Role};
 use wire::shared::ServerAddress;
 
@@ -18,6 +17,8 @@ use super::labels::{parse_label, parse_new_label};
 use super::local::parse_place;
 use super::publishing::{KeyNew, Passphrase, parse_key};
 use super::reading::Past;
+use super::snapshots::ShareSnapshot;
+use super::waiting::Waiting;
 use crate::units::parse_duration;
 
 /// `bulla orderer`.
@@ -120,14 +121,6 @@ pub struct ShareVolume {
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,
-}
-
-/// How long to wait for the server and other devices.
-#[derive(Debug, Clone, Args)]
-pub struct Waiting {
-    /// Time limit of each step that needs the server [default: 30s, setting `deadline`]
-    #[arg(long, value_name = "D", value_parser = parse_duration)]
-    pub deadline: Option<Duration>,
 }
 
 /// `bulla share init`.
@@ -300,33 +293,6 @@ pub struct ShareDevice {
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,
-}
-
-/// `bulla share snapshot`.
-#[derive(Debug, Args)]
-pub struct ShareSnapshot {
-    /// The shared volume: its name on this machine, or its id
-    pub volume: String,
-    /// The name of the snapshot
-    #[arg(value_parser = parse_snapshot)]
-    pub name: Label,
-    /// Name the volume as it was after entry N [default: as it is now]
-    #[arg(long, value_name = "N", conflicts_with = "remove")]
-    pub at: Option<u64>,
-    /// Take the name away
-    #[arg(long)]
-    pub remove: bool,
-    /// The flags.
-    #[command(flatten)]
-    pub waiting: Waiting,
-}
-
-/// A name that `--at` takes.
-fn parse_snapshot(text: &str) -> Result<Label, String> {
-    let name: VersionName = text
-        .parse()
-        .map_err(|why: BadVersionName| why.to_string())?;
-    Label::new(&name.to_string()).map_err(|why| why.to_string())
 }
 
 /// `bulla share device name`.

@@ -62,6 +62,7 @@ mod shared_lab;
 mod shared_machines;
 mod shared_mount;
 mod shared_mount_lab;
+mod shared_mount_times;
 mod shared_mount_trouble;
 mod shared_other_place;
 mod shared_overwrites;

@@ -216,7 +216,11 @@ fn snapshot_is_read_by_its_name_until_it_is_removed() {
     assert!(listed.starts_with(&format!("first  after entry {then}\nsecond  after entry ")));
     // What is refused.
     let taken = ada.run(&["share", "snapshot", "notes", "first"]).ends(1);
-    assert!(taken.err.contains("snapshot `first` already"), "{}", taken.err);
+    assert!(
+        taken.err.contains("snapshot `first` already"),
+        "{}",
+        taken.err
+    );
     ada.run(&["share", "snapshot", "notes", "later", "--at", "100000"])
         .ends(10);
     ada.run(&["share", "snapshot", "notes", "7"]).ends(2);

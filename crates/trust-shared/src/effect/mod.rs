@@ -24,7 +24,7 @@ use super::principal::{Device, FileId, Name, Principal, Target};
 use trust::error::Reject;
 use trust::handle::{Handle, Hasher, InodeBlock};
 use trust::reach::Wanted;
-use trust::tree::inode::{Inode, Time};
+use trust::tree::inode::Inode;
 use trust::tree::map::MapRoot;
 use trust::volume_id::VolumeId;
 
@@ -35,7 +35,7 @@ mod shape;
 #[path = "../../tests/effect/state.rs"]
 pub mod state;
 
-pub use super::itable::Blocks;
+pub use super::itable::{Blocks, Times};
 pub use replay::{About, Replay};
 #[cfg(feature = "reference")]
 pub use state::State;
@@ -70,52 +70,6 @@ pub struct Lock {
     pub holder: Device,
     /// Position at which the holder took or renewed it last.
     pub last: u64,
-}
-
-/// The times of a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Times {
-    /// Last change of its names, or what a program set.
-    pub mtime: Time,
-    /// Last change of names, attributes or times.
-    pub ctime: Option<Time>,
-}
-
-impl Times {
-    /// The inode of a directory with these times.
-    pub fn on(self, inode: Inode) -> Inode {
-        let Times { mtime, ctime } = self;
-        Inode {
-            mtime,
-            ctime,
-            ..inode
-        }
-    }
-
-    fn of(inode: &Inode) -> Times {
-        Times {
-            mtime: inode.mtime,
-            ctime: inode.ctime,
-        }
-    }
-
-    /// The times of a directory. `touched`: the last Touch since its principal's last fold, by position; `set`: the same
-    /// of its attributes, with their ctime; `folded`: the times in that fold. The ctime is that of the later one, of a
-    /// Touch where both are in one entry.
-    fn latest(
-        touched: Option<(u64, Times)>,
-        set: Option<(u64, Option<Time>)>,
-        folded: Times,
-    ) -> Times {
-        let mtime = touched.map_or(folded.mtime, |(_, times)| times.mtime);
-        let ctime = match (touched, set) {
-            (Some((touched, times)), Some((set, _))) if touched >= set => times.ctime,
-            (_, Some((_, ctime))) => ctime,
-            (Some((_, times)), None) => times.ctime,
-            (None, None) => folded.ctime,
-        };
-        Times { mtime, ctime }
-    }
 }
 
 /// The bodies of entries, for evaluation that reads only some of them.

@@ -19,6 +19,10 @@ const LAST_RESERVED: u8 = 0xfe;
 
 /// The value of a directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, while an entry is read"
+)]
 pub enum Entry {
     /// The inode itself.
     Inode(Inode),
