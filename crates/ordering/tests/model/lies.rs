@@ -20,6 +20,7 @@ use crate::real::{DEVICES, Real, device, forged, forged_attest, marks, nonce, re
 use crate::tally::{Add, Call, Tally};
 
 mod pages;
+mod unstored;
 
 type Effects = Vec<Effect<Real, Tally, u64>>;
 type Client = Engine<Real, Tally, u64>;
@@ -62,6 +63,7 @@ fn reply(log: &[Leaf<Real>], from: usize) -> Reply<Real> {
         attests: Vec::new(),
         asked: false,
         refused: None,
+        unstored: None,
     }
 }
 

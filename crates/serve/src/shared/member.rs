@@ -8,8 +8,9 @@ use ordering::engine;
 use ordering::orderer::Turned;
 use ordering::roster::Product;
 use ordering::signed::Entry;
+use share_server::host::promise::Turn;
 use share_server::host::{Host, HostError, Session};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use trust::Reject;
@@ -118,10 +119,15 @@ impl Member {
             return Err(malformed("a message of the session before OPEN"));
         }
         let bytes = weight(&request);
-        let message = message(request)?;
-        match self.session.receive(&message) {
-            Ok(()) => {}
-            Err(error) if waits(&error) => {
+        let message = self.placed(message(request)?);
+        match message.is_ready().then(|| self.give(&message)) {
+            Some(Ok(())) => {}
+            Some(Err(error)) if !waits(&error) => {
+                self.end();
+                let (code, text) = told(&error);
+                responder.refuse(code, &text);
+            }
+            None | Some(Err(_)) => {
                 let held = responder.account().hold(bytes);
                 let completion = responder.later();
                 let again = Arc::clone(self).again(message, completion);
@@ -130,22 +136,37 @@ impl Member {
                     drop(held);
                 });
             }
-            Err(error) => {
-                self.end();
-                let (code, text) = told(&error);
-                responder.refuse(code, &text);
-            }
         }
         Ok(())
     }
 
-    /// Gives the message to the host until it takes it, or for too long.
-    async fn again(self: Arc<Self>, message: engine::Request<Product>, completion: Completion) {
+    /// An entry gets its place in the session.
+    fn placed(&self, message: engine::Request<Product>) -> Placed {
+        let is_entry = matches!(message, engine::Request::Entry(_));
+        Placed {
+            turn: is_entry.then(|| self.session.turn()),
+            message,
+        }
+    }
+
+    fn give(&self, it: &Placed) -> Result<(), HostError> {
+        match &it.turn {
+            Some(turn) => self.session.order(&it.message, turn),
+            None => self.session.receive(&it.message),
+        }
+    }
+
+    /// Gives the message to the host until it takes it, or for too long. An entry waits for the blocks before it first.
+    async fn again(self: Arc<Self>, message: Placed, completion: Completion) {
+        let waited = message.wait().await;
         let until = Instant::now() + HOLD;
         let (mut pause, longest) = PAUSES;
+        let mut pauses = !waited;
         loop {
-            sleep(pause).await;
-            match self.session.receive(&message) {
+            if std::mem::replace(&mut pauses, true) {
+                sleep(pause).await;
+            }
+            match self.give(&message) {
                 Ok(()) => return completion.finish(),
                 Err(error) if waits(&error) && Instant::now() < until => {
                     pause = longest.min(pause * 2);
@@ -162,6 +183,32 @@ impl Member {
     /// The session is over: the client knows, and must connect again.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
+    }
+}
+
+/// A message of the session; an entry with its place among the blocks.
+struct Placed {
+    message: engine::Request<Product>,
+    turn: Option<Turn>,
+}
+
+impl Placed {
+    fn is_ready(&self) -> bool {
+        self.turn.as_ref().is_none_or(Turn::is_ready)
+    }
+
+    /// Waits for the blocks before an entry; false if that was not needed.
+    async fn wait(&self) -> bool {
+        let Some(turn) = self.turn.as_ref().filter(|turn| !turn.is_ready()) else {
+            return false;
+        };
+        let (tell, told) = oneshot::channel();
+        // The connection may be over.
+        turn.when_ready(Box::new(move || {
+            let _ = tell.send(());
+        }));
+        let _ = told.await;
+        true
     }
 }
 

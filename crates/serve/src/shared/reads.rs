@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use share_server::host::HostError;
+use share_server::host::promise::Asked;
 use tokio::sync::Semaphore;
 use trust::Handle;
 use wire::shared::answer::{BodiesPart, encode_checkpoints, encode_have};
@@ -27,9 +28,9 @@ const LEAVES_AT_ONCE: u64 = 16;
 const BODIES_AT_ONCE: usize = 8;
 
 /// What of a request is not answered yet.
-enum Rest {
+pub(crate) enum Rest {
     Retrieve(Vec<Handle>),
-    Cstore(Vec<Handle>),
+    Cstore(Vec<Handle>, Asked),
     Decref(Vec<Handle>),
     Leaves { from: u64, count: u32 },
     Bodies(Vec<u64>),
@@ -57,12 +58,9 @@ pub(crate) async fn answer(
     member: Arc<Member>,
     account: Arc<Account>,
     reads: Arc<Semaphore>,
-    request: Request,
+    mut rest: Rest,
     mut completion: Completion,
 ) {
-    let Some(mut rest) = Rest::of(request) else {
-        return;
-    };
     loop {
         // In this order: who waits for room must not keep others from the disk.
         let Some(held) = account.reserve(rest.expected_bytes()).await else {
@@ -99,10 +97,14 @@ pub(crate) async fn answer(
 }
 
 impl Rest {
-    fn of(request: Request) -> Option<Rest> {
+    /// The request, in its place among the others of the session.
+    pub(crate) fn of(member: &Member, request: Request) -> Option<Rest> {
         Some(match request {
             Request::Retrieve(handles) => Rest::Retrieve(handles),
-            Request::Cstore(handles) => Rest::Cstore(handles),
+            Request::Cstore(handles) => {
+                let asked = member.session().asks(&handles);
+                Rest::Cstore(handles, asked)
+            }
             Request::Decref(handles) => Rest::Decref(handles),
             Request::Leaves { from, count } => Rest::Leaves { from, count },
             Request::Bodies(positions) => Rest::Bodies(positions),
@@ -117,7 +119,7 @@ impl Rest {
             Rest::Retrieve(handles) => {
                 SLICE_BYTES.min(handles.len().saturating_mul(EXPECTED_BLOCK_BYTES))
             }
-            Rest::Cstore(handles) | Rest::Decref(handles) => 32 * handles.len(),
+            Rest::Cstore(handles, _) | Rest::Decref(handles) => 32 * handles.len(),
             Rest::Leaves { .. } | Rest::Bodies(_) | Rest::Checkpoints => SLICE_BYTES,
             Rest::Checkpoint(posted) => posted.len(),
         }
@@ -126,9 +128,10 @@ impl Rest {
     fn read(self, member: &Member, mut held: Held) -> Result<(Slice, Held), HostError> {
         let slice = match self {
             Rest::Retrieve(handles) => retrieve(member, &handles)?,
-            Rest::Cstore(handles) => {
+            Rest::Cstore(handles, asked) => {
                 let have = handles.iter().map(|handle| member.session().cstore(handle));
                 let have: Vec<bool> = have.collect::<Result<_, _>>()?;
+                asked.answered(have.iter().copied());
                 Slice::last(kind::HAVE, encode_have(&have))
             }
             Rest::Decref(handles) => {

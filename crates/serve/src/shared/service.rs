@@ -184,10 +184,13 @@ impl SharedService {
             | Request::Bodies(_)
             | Request::Checkpoint(_)
             | Request::Checkpoints => {
+                let Some(rest) = reads::Rest::of(member, request) else {
+                    return Err(malformed("not a request"));
+                };
                 let account = Arc::clone(responder.account());
                 let reads = Arc::clone(&self.reads);
                 let completion = responder.later();
-                let answer = reads::answer(Arc::clone(member), account, reads, request, completion);
+                let answer = reads::answer(Arc::clone(member), account, reads, rest, completion);
                 tasks.spawn(answer);
             }
             Request::Next => member.next()?,

@@ -16,6 +16,7 @@
 //! | `session` | [`Session`]: one connection of a device |
 //! | `commit` | what waits becomes durable, and gets its note |
 //! | `gather` | when a commit waits for more entries |
+//! | [`promise`] | an entry is ordered after the blocks that came before it |
 //! | `moving` | leaves go from the temporary log to files |
 //! | `worker` | the two threads that call these |
 //! | `start` | reading the directory |
@@ -56,6 +57,7 @@ mod moving;
 mod options;
 mod outside;
 pub(crate) mod parts;
+pub mod promise;
 pub mod rate;
 pub mod record;
 mod repair;

@@ -187,6 +187,7 @@ fn reply(delivery: Delivery) -> Result<Reply<Product>, Lost> {
         attests: delivery.attests,
         asked: delivery.asked,
         refused: delivery.refused,
+        unstored: delivery.unstored,
     })
 }
 

@@ -34,7 +34,7 @@ pub use window::{WINDOW, Window};
 use crate::refusal::ErrorCode;
 
 /// Number of the protocol in the hello.
-pub const PROTOCOL: u8 = 1;
+pub const PROTOCOL: u8 = 2;
 /// Port of `bulla://host` when none is given.
 pub const DEFAULT_PORT: u16 = 28553;
 

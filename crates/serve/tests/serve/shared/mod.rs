@@ -8,4 +8,5 @@ mod device;
 mod hostile;
 mod joining;
 mod ordering;
+mod promise;
 mod volume;

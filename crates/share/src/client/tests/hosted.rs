@@ -32,6 +32,12 @@ impl Door {
         host.as_ref().unwrap().status().leaves
     }
 
+    /// Entries that the server did not order, because blocks before them were missing.
+    pub fn unstored(&self) -> u64 {
+        let host = self.0.lock().unwrap();
+        host.as_ref().unwrap().status().counts.unstored
+    }
+
     /// The server stops. Sessions that are open end.
     pub fn close(&self) {
         *self.0.lock().unwrap() = None;
@@ -160,7 +166,27 @@ struct Lined(Arc<Connected>);
 impl Line for Lined {
     fn send(&self, request: Request<Product>) -> Result<(), Lost> {
         self.0.passes()?;
-        self.0.session.receive(&request).map_err(lost)
+        let Request::Entry(_) = request else {
+            return self.0.session.receive(&request).map_err(lost);
+        };
+        let turn = self.0.session.turn();
+        if turn.is_ready() {
+            return self.0.session.order(&request, &turn).map_err(lost);
+        }
+        // It waits for the blocks before it, as in the server's own connections.
+        let connected = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let (tell, told) = oneshot::channel();
+            turn.when_ready(Box::new(move || {
+                let _ = tell.send(());
+            }));
+            let _ = told.await;
+            if connected.session.order(&request, &turn).is_err() {
+                connected.dead.store(true, Ordering::SeqCst);
+                connected.rung.notify_one();
+            }
+        });
+        Ok(())
     }
 
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {
@@ -332,6 +358,7 @@ fn reply(delivery: Delivery) -> Reply<Product> {
         attests: delivery.attests,
         asked: delivery.asked,
         refused: delivery.refused,
+        unstored: delivery.unstored,
     }
 }
 

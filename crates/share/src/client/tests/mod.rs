@@ -12,6 +12,7 @@ mod lies;
 mod narrow;
 mod snapshots;
 mod tidy;
+mod unstored;
 
 use std::path::PathBuf;
 use std::sync::Arc;

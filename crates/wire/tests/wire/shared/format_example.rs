@@ -56,6 +56,7 @@ fn delivery() -> [Vec<u8>; 2] {
         more: false,
         asked: true,
         refused: None,
+        unstored: None,
     };
     [
         answer(kind::LEAVES_PART, 0, &part.finish()),

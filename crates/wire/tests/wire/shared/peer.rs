@@ -82,6 +82,7 @@ pub fn heartbeat(size: u64) -> Vec<u8> {
         more: false,
         asked: false,
         refused: None,
+        unstored: None,
     };
     end.encode().to_vec()
 }
