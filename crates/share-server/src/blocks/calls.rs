@@ -41,7 +41,7 @@ impl Storage {
             };
             self.make_durable(&position)?;
             if let Some(bytes) =
-                self.read_temporary(&position, position.offset, position.length.into())?
+                self.read_temporary(&position, position.offset, position.length as usize)?
             {
                 let record = record_of(*handle, bytes, &self.hasher);
                 return record.map(Some).ok_or(Error::Damaged { handle: *handle });
