@@ -182,6 +182,13 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         }
     }
 
+    /// It is time for a heartbeat of this device.
+    pub fn beat_to(&mut self, device: S::Device) {
+        if let Some(session) = self.sessions.get_mut(device) {
+            session.beat = true;
+        }
+    }
+
     /// Devices with a session.
     pub fn sessions(&self) -> impl Iterator<Item = S::Device> {
         self.sessions.iter().map(|(device, _)| device)

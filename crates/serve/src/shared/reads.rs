@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use share_server::host::HostError;
 use share_server::host::promise::Asked;
 use tokio::sync::Semaphore;
+use tokio::time::sleep;
 use trust::Handle;
 use wire::shared::answer::{BodiesPart, encode_checkpoints, encode_have};
 use wire::shared::delivery::LeavesPart;
@@ -15,6 +16,7 @@ use wire::shared::request::Request;
 use wire::shared::{PART_BYTES, kind};
 
 use crate::net::{Account, Completion, Held};
+use crate::shared::cost;
 use crate::shared::member::Member;
 use crate::shared::refuse::told;
 
@@ -41,6 +43,8 @@ pub(crate) enum Rest {
 /// A slice of an answer.
 struct Slice {
     messages: Vec<(u8, Bytes)>,
+    /// Blocks, bodies or leaves that were looked for, beyond those that the request was counted for.
+    named: usize,
     rest: Option<Rest>,
 }
 
@@ -48,6 +52,7 @@ impl Slice {
     fn last(kind: u8, body: Bytes) -> Slice {
         Slice {
             messages: vec![(kind, body)],
+            named: 0,
             rest: None,
         }
     }
@@ -83,6 +88,8 @@ pub(crate) async fn answer(
             }
         };
         completion.charge(held);
+        let bytes = slice.messages.iter().map(|(_, body)| body.len()).sum();
+        let pause = member.session().pay(cost::of_answer(bytes, slice.named));
         for (kind, body) in slice.messages {
             completion.message(kind, body);
         }
@@ -91,6 +98,10 @@ pub(crate) async fn answer(
         };
         if !completion.send().await {
             return;
+        }
+        // Nothing is in memory meanwhile.
+        if !pause.is_zero() {
+            sleep(pause).await;
         }
         rest = next;
     }
@@ -179,6 +190,7 @@ fn retrieve(member: &Member, handles: &[Handle]) -> Result<Slice, HostError> {
     }
     Ok(Slice {
         messages,
+        named: read,
         rest: (!rest.is_empty()).then(|| Rest::Retrieve(rest.to_vec())),
     })
 }
@@ -210,7 +222,10 @@ fn leaves(member: &Member, from: u64, count: u32) -> Result<Slice, HostError> {
     }
     Ok(match part.is_empty() {
         true => Slice::last(kind::DONE, Bytes::new()),
-        false => Slice::last(kind::LEAVES_PART, part.finish()),
+        false => Slice {
+            named: usize::try_from(at.saturating_sub(from)).unwrap_or(usize::MAX),
+            ..Slice::last(kind::LEAVES_PART, part.finish())
+        },
     })
 }
 
@@ -244,6 +259,7 @@ fn bodies(member: &Member, positions: Vec<u64>) -> Result<Slice, HostError> {
     }
     Ok(Slice {
         messages,
+        named: read,
         rest: (!rest.is_empty()).then(|| Rest::Bodies(rest.to_vec())),
     })
 }

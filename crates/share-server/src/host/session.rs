@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trust::device::{DeviceKey, KnownDevice};
@@ -12,6 +12,7 @@ use trust_shared::mark::{MarkProof, Nonce};
 
 use super::draft::{Delivery, Draft};
 use super::promise::{Asked, Promise, Turn};
+use super::pulse::Pulse;
 use super::record::StoredLeaf;
 use super::tail::MAX_TAIL_BYTES;
 use super::{Core, HostError, Slot, State};
@@ -88,6 +89,7 @@ impl Session {
         let slot = Slot {
             number,
             bell: Arc::clone(&bell),
+            pulse: Pulse::new(core.options.heartbeat, Instant::now()),
             proofs: Vec::new(),
         };
         let before = state.slots.insert(device, slot);
@@ -113,6 +115,26 @@ impl Session {
     /// The device.
     pub fn device(&self) -> DeviceKey {
         self.device
+    }
+
+    /// The device has sent a message, or is given an answer, which counts so many bytes. Gives how long it rests before the
+    /// next. Reconnecting changes nothing.
+    pub fn pay(&self, bytes: u64) -> Duration {
+        lock(&self.core.meter).pay(self.device, bytes, Instant::now())
+    }
+
+    /// From now on the device is sent something at least after each such pause.
+    pub fn set_heartbeat(&self, pause: Duration) {
+        let mut state = lock(&self.core.state);
+        if state.slot(self).is_ok()
+            && let Some(slot) = state.slots.get_mut(&self.device)
+        {
+            slot.pulse = Pulse::new(pause, Instant::now());
+            let due = slot.pulse.due();
+            state.beat_at = state.beat_at.min(due);
+        }
+        drop(state);
+        self.core.signals.look_at_deadlines();
     }
 
     /// A message for the orderer. The first one must open the session. An entry for which blocks are under way is turned
@@ -267,6 +289,9 @@ impl Session {
         let Some(drawn) = state.orderer.draw(self.device) else {
             return Ok(None);
         };
+        if let Some(slot) = state.slots.get_mut(&self.device) {
+            slot.pulse.sent(Instant::now());
+        }
         let proofs = state.proofs_before(self.device, drawn.leaves.end);
         drop(state);
         Ok(Some(Draft::new(&self.core, drawn, proofs)))
@@ -451,10 +476,7 @@ impl State {
     /// Whether the device may write so many bytes now; they are counted.
     fn has_room_for(&mut self, device: DeviceKey, request: &Request<Product>) -> bool {
         match request {
-            Request::Entry(entry) => {
-                let kib = entry_bytes(entry).div_ceil(1 << 10);
-                self.entry_kib.allows(device, kib)
-            }
+            Request::Entry(entry) => self.entry_bytes.allows(device, entry_bytes(entry)),
             _ => true,
         }
     }

@@ -52,16 +52,9 @@ impl Drop for Host {
 }
 
 fn commit(core: &Arc<Core>) {
-    let mut next_beat = Instant::now() + core.options.heartbeat;
     loop {
         let now = Instant::now();
-        let mut until = next_beat;
-        if now >= next_beat {
-            next_beat = now + core.options.heartbeat;
-            lock(&core.state).orderer.beat();
-            wake(core);
-            until = next_beat;
-        }
+        let next_beat = core.beat(now);
         let again = core.try_again(now);
         let gathered = core.gathered(now);
         let (calls, deadline) = {
@@ -72,7 +65,7 @@ fn commit(core: &Arc<Core>) {
         let until = [again, gathered, deadline]
             .into_iter()
             .flatten()
-            .fold(until, Instant::min);
+            .fold(next_beat, Instant::min);
         loop {
             match core.signals.wait_to_commit(until) {
                 Woken::Sign => core.sign_note(),
@@ -80,12 +73,6 @@ fn commit(core: &Arc<Core>) {
                 Woken::Stop => return,
             }
         }
-    }
-}
-
-fn wake(core: &Core) {
-    for bell in core.bells_of_news() {
-        bell.ring();
     }
 }
 

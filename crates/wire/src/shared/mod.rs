@@ -12,6 +12,7 @@
 //! | [`enter`] | the first message: which volume, which device |
 //! | [`request`] | the other messages of a client |
 //! | [`delivery`] | what the server pushes: leaves, notes, attests |
+//! | [`terms`] | what holds for a device at this server |
 //! | [`answer`] | what the server answers |
 //! | [`address`] | where a server is, as users write it |
 //! | [`link`] | a client's connection |
@@ -23,12 +24,14 @@ pub mod delivery;
 pub mod enter;
 pub mod link;
 pub mod request;
+pub mod terms;
 pub mod window;
 
 pub use address::ServerAddress;
 pub use delivery::{Delivery, SentLeaf};
 pub use link::{Deliveries, Link, LinkError, LinkOptions};
 pub use request::Request;
+pub use terms::Terms;
 pub use window::{WINDOW, Window};
 
 use crate::refusal::ErrorCode;
@@ -105,6 +108,8 @@ pub mod kind {
     /// Request: the checkpoints that are kept.
     pub const CHECKPOINTS: u8 = 0x25;
 
+    /// Answer to OPEN.
+    pub const OPENED: u8 = 0x99;
     /// Answer to ENTER.
     pub const WELCOME: u8 = 0x90;
     /// Answer to LEAVES; part of a delivery.
