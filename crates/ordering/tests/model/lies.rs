@@ -557,15 +557,11 @@ fn orderer_bounds_sessions_and_what_waits_and_asks_for_quotas() {
     let scheme = real(DEVICES, 1);
     let quotas = Three(Rows::default());
     let mut server: Server<Three> = Orderer::start(scheme, Limits::default(), quotas, genesis());
-    assert_eq!(server.receive(device(0), &Request::Open(None)), Ok(()));
-    for number in 0..3 {
-        assert_eq!(
-            server.receive(device(0), &Request::Mark(nonce(number))),
-            Ok(())
-        );
+    assert_eq!(server.receive(device(1), &Request::Open(None)), Ok(()));
+    let entry = Request::Entry(stranger(&running().1, 2, true));
+    for _ in 0..3 {
+        assert_eq!(server.receive(device(1), &entry), Ok(()));
     }
-    assert_eq!(
-        server.receive(device(0), &Request::Mark(nonce(9))),
-        Err(Turned::Quota)
-    );
+    assert_eq!(server.receive(device(1), &entry), Err(Turned::Quota));
+    assert_eq!(server.receive(device(1), &Request::Mark(nonce(9))), Ok(()));
 }

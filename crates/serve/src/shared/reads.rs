@@ -13,6 +13,7 @@ use trust::Handle;
 use wire::shared::answer::{BodiesPart, encode_checkpoints, encode_have};
 use wire::shared::delivery::LeavesPart;
 use wire::shared::request::Request;
+use wire::shared::usage::{UNKNOWN, USAGE_BYTES, Usage};
 use wire::shared::{PART_BYTES, kind};
 
 use crate::net::{Account, Completion, Held};
@@ -38,6 +39,7 @@ pub(crate) enum Rest {
     Bodies(Vec<u64>),
     Checkpoint(Bytes),
     Checkpoints,
+    Usage,
 }
 
 /// A slice of an answer.
@@ -121,6 +123,7 @@ impl Rest {
             Request::Bodies(positions) => Rest::Bodies(positions),
             Request::Checkpoint(posted) => Rest::Checkpoint(posted),
             Request::Checkpoints => Rest::Checkpoints,
+            Request::Usage => Rest::Usage,
             _ => return None,
         })
     }
@@ -133,6 +136,7 @@ impl Rest {
             Rest::Cstore(handles, _) | Rest::Decref(handles) => 32 * handles.len(),
             Rest::Leaves { .. } | Rest::Bodies(_) | Rest::Checkpoints => SLICE_BYTES,
             Rest::Checkpoint(posted) => posted.len(),
+            Rest::Usage => USAGE_BYTES,
         }
     }
 
@@ -162,6 +166,7 @@ impl Rest {
                 let body = encode_checkpoints(all.iter().map(|posted| &posted[..]));
                 Slice::last(kind::CHECKPOINTS_PART, body)
             }
+            Rest::Usage => Slice::last(kind::USED, usage(member)?),
         };
         held.resize(slice.messages.iter().map(|(_, body)| body.len()).sum());
         Ok((slice, held))
@@ -193,6 +198,20 @@ fn retrieve(member: &Member, handles: &[Handle]) -> Result<Slice, HostError> {
         named: read,
         rest: (!rest.is_empty()).then(|| Rest::Retrieve(rest.to_vec())),
     })
+}
+
+/// What the device has used, and what the file system says.
+fn usage(member: &Member) -> Result<Bytes, HostError> {
+    let (used, space) = member.session().usage()?;
+    let usage = Usage {
+        today_bytes: used.today_bytes,
+        daily_bytes: used.quota.daily_bytes,
+        temporary_bytes: used.temporary_bytes,
+        temporary_most_bytes: used.quota.temporary_bytes,
+        disk_bytes: space.map_or(UNKNOWN, |space| space.total_bytes),
+        disk_free_bytes: space.map_or(UNKNOWN, |space| space.free_bytes),
+    };
+    Ok(usage.encode().into())
 }
 
 /// One part: as many leaves as fit.

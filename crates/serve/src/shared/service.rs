@@ -188,7 +188,8 @@ impl SharedService {
             | Request::Leaves { .. }
             | Request::Bodies(_)
             | Request::Checkpoint(_)
-            | Request::Checkpoints => {
+            | Request::Checkpoints
+            | Request::Usage => {
                 let Some(rest) = reads::Rest::of(member, request) else {
                     return Err(malformed("not a request"));
                 };

@@ -53,7 +53,7 @@ pub use batch::{Batch, Done, Receipt};
 pub use error::{Error, Limit};
 pub use index::Position;
 pub use moving::Moved;
-pub use quota::Quota;
+pub use quota::{Quota, Used};
 pub use server::Server;
 pub use storage::{Clock, Options, Progress, Storage};
 

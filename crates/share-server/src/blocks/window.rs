@@ -18,7 +18,7 @@ use wal::Lsn;
 
 use super::error::Error;
 use super::index::{Entry, Index, MANY, Position, Since};
-use super::quota::{Accounts, Quota};
+use super::quota::{Accounts, Quota, Used};
 use super::{Device, Session};
 
 /// A block that is to be stored.
@@ -144,6 +144,14 @@ impl Window {
         self.accounts.check(account, 0, bytes, day)?;
         self.accounts.charge(account, 0, bytes);
         Ok(())
+    }
+
+    /// What the device of a session has used of its quota.
+    ///
+    /// # Errors
+    /// [`Error::NoSession`].
+    pub fn used(&self, session: Session, day: u32) -> Result<Used, Error> {
+        self.accounts.used(self.accounts.of(session)?, day)
     }
 
     /// Where later calls of [`Window::undo`] return to.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use store::disk::Space;
 use trust::device::{DeviceKey, KnownDevice};
 use trust::{Handle, Record};
 use trust_shared::mark::{MarkProof, Nonce};
@@ -421,6 +422,17 @@ impl Session {
         self.is_valid()?;
         let storage = self.core.blocks.storage();
         Ok(storage.cstore(self.blocks, handle)?)
+    }
+
+    /// USAGE: what the device has used of its quota, and the file system with the blocks, if it says how large it is.
+    ///
+    /// # Errors
+    /// [`HostError::NoMember`], [`HostError::Superseded`].
+    pub fn usage(&self) -> Result<(blocks::Used, Option<Space>), HostError> {
+        self.is_valid()?;
+        let storage = self.core.blocks.storage();
+        let space = storage.repository().disk_shared().space();
+        Ok((storage.used(self.blocks)?, space.ok()))
     }
 
     /// DECREF.

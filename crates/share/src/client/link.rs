@@ -12,7 +12,7 @@ use trust::statement::{Job, Signed};
 use trust::volume_id::VolumeId;
 use trust_shared::genesis::Policies;
 use wire::shared;
-use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress};
+use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress, Usage};
 
 use super::connection::{Connected, Deliveries, Dial, Line, Lost, Stores, Trouble};
 use crate::home::Home;
@@ -148,6 +148,10 @@ impl Line for Link {
 
     fn checkpoints(&self) -> BoxFuture<'_, Result<Vec<Bytes>, Lost>> {
         Box::pin(async move { Link::checkpoints(self).await.map_err(lost) })
+    }
+
+    fn usage(&self) -> BoxFuture<'_, Result<Usage, Lost>> {
+        Box::pin(async move { Link::usage(self).await.map_err(lost) })
     }
 
     fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>> {

@@ -16,6 +16,7 @@
 //! | [`answer`] | what the server answers |
 //! | [`address`] | where a server is, as users write it |
 //! | [`link`] | a client's connection |
+//! | [`usage`] | what a device has used, and what is left |
 //! | [`window`] | how many deliveries may be under way |
 
 pub mod address;
@@ -25,6 +26,7 @@ pub mod enter;
 pub mod link;
 pub mod request;
 pub mod terms;
+pub mod usage;
 pub mod window;
 
 pub use address::ServerAddress;
@@ -32,6 +34,7 @@ pub use delivery::{Delivery, SentLeaf};
 pub use link::{Deliveries, Link, LinkError, LinkOptions};
 pub use request::Request;
 pub use terms::Terms;
+pub use usage::Usage;
 pub use window::{WINDOW, Window};
 
 use crate::refusal::ErrorCode;
@@ -108,6 +111,11 @@ pub mod kind {
     /// Request: the checkpoints that are kept.
     pub const CHECKPOINTS: u8 = 0x25;
 
+    /// Request: what the device has used, and what is left.
+    pub const USAGE: u8 = 0x26;
+
+    /// Answer to USAGE.
+    pub const USED: u8 = 0x9a;
     /// Answer to OPEN.
     pub const OPENED: u8 = 0x99;
     /// Answer to ENTER.

@@ -130,6 +130,8 @@ pub enum Request {
     Checkpoint(Bytes),
     /// The checkpoints that are kept.
     Checkpoints,
+    /// What the device has used, and what is left.
+    Usage,
 }
 
 /// Largest body of a message of this type, bytes; `None` for one that no client sends after ENTER.
@@ -139,7 +141,7 @@ pub const fn max_body_bytes(kind: u8) -> Option<usize> {
         kind::ENTRY => Some(MAX_ENTRY_MESSAGE_BYTES),
         kind::MARK | kind::ASK => Some(32),
         kind::ATTEST => Some(MAX_ATTEST_BYTES),
-        kind::NEXT | kind::PING | kind::CHECKPOINTS => Some(0),
+        kind::NEXT | kind::PING | kind::CHECKPOINTS | kind::USAGE => Some(0),
         kind::CHECKPOINT => Some(MAX_CHECKPOINT_BYTES),
         kind::LEAVES => Some(10 + 4),
         kind::BODIES => Some(8 * MAX_NAMES),
@@ -175,6 +177,7 @@ impl Request {
             Request::Ping => kind::PING,
             Request::Checkpoint(_) => kind::CHECKPOINT,
             Request::Checkpoints => kind::CHECKPOINTS,
+            Request::Usage => kind::USAGE,
         }
     }
 
@@ -262,6 +265,7 @@ impl Request {
             kind::PING => Request::Ping,
             kind::CHECKPOINT => decode_checkpoint(&mut d)?,
             kind::CHECKPOINTS => Request::Checkpoints,
+            kind::USAGE => Request::Usage,
             _ => return Err(d.bad("unknown type")),
         };
         d.finish()?;

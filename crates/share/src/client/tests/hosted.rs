@@ -9,6 +9,7 @@ use tokio::sync::{Notify, oneshot};
 use trust::device::DeviceKey;
 use trust::{Handle, Record};
 use trust_shared::leaf;
+use wire::shared::Usage;
 
 use crate::client::connection::{Deliveries, Dial, Line, Lost, Stores, Trouble};
 use ordering::engine::{Reply, Request};
@@ -68,6 +69,8 @@ pub struct Wire {
     pub no_blocks: AtomicBool,
     /// No bodies come, and the server says nothing.
     pub no_bodies: AtomicBool,
+    /// What the server says of its room.
+    pub usage: Mutex<Option<Usage>>,
     /// Bodies were asked for that do not come.
     pub kept_waiting: AtomicBool,
     /// Bodies that were asked for.
@@ -220,6 +223,14 @@ impl Line for Lined {
         Box::pin(async move {
             self.0.passes()?;
             self.0.session.checkpoints().map_err(lost)
+        })
+    }
+
+    fn usage(&self) -> BoxFuture<'_, Result<Usage, Lost>> {
+        Box::pin(async move {
+            self.0.passes()?;
+            let lie = *self.0.wire.usage.lock().unwrap();
+            lie.ok_or_else(|| Lost::new(Trouble::Refused, "the lab has no disk"))
         })
     }
 

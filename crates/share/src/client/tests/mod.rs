@@ -13,6 +13,7 @@ mod narrow;
 mod snapshots;
 mod tidy;
 mod unstored;
+mod usage;
 
 use std::path::PathBuf;
 use std::sync::Arc;

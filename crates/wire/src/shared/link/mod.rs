@@ -46,7 +46,7 @@ use super::enter::Welcome;
 use super::request::{self, Request, Slot};
 use super::{
     Delivery, MAX_LEAVES, MAX_NAMES, MAX_STORE_BYTES, MAX_TAKE_MS, PROTOCOL, SESSION_ID, SentLeaf,
-    ServerAddress, Terms, WINDOW, kind,
+    ServerAddress, Terms, Usage, WINDOW, kind,
 };
 use collect::{Answer, Expect};
 use dial::Dialed;
@@ -490,6 +490,17 @@ impl Link {
             }
             // A server that does not wait at all is not asked without end.
             tokio::time::sleep(left.min(TAKE_PAUSE)).await;
+        }
+    }
+
+    /// What this device has used at the server, and what is left. Not proved: for people to see.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn usage(&self) -> Result<Usage, LinkError> {
+        match self.call(Expect::Usage, 0, &Request::Usage).await? {
+            Answer::Usage(usage) => Ok(usage),
+            _ => Err(self.0.shared.ended()),
         }
     }
 

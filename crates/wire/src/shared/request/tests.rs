@@ -112,6 +112,7 @@ pub fn every() -> Vec<Request> {
         Request::Ping,
         Request::Checkpoint(Bytes::from_static(b"posted")),
         Request::Checkpoints,
+        Request::Usage,
     ]
 }
 

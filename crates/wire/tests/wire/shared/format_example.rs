@@ -12,6 +12,7 @@ use wire::shared::answer::{encode_have, encode_policies};
 use wire::shared::delivery::{End, LeavesPart};
 use wire::shared::enter::{Enter, SIGNING_DOMAIN, Welcome};
 use wire::shared::terms::{Pace, Terms};
+use wire::shared::usage::{UNKNOWN, Usage};
 use wire::shared::{PROTOCOL, Request, SESSION_ID, kind};
 
 use super::peer::key;
@@ -83,6 +84,14 @@ fn messages() -> Named {
     let welcome = Welcome { newest_policy: 0 };
     let volume = VolumeId::from_bytes([0x11; 32]);
     let claim = Claim::new(SIGNING_DOMAIN, volume, &key(2), &Exporter([0x33; 32]));
+    let used = Usage {
+        today_bytes: 70_000,
+        daily_bytes: UNKNOWN,
+        temporary_bytes: 4_000,
+        temporary_most_bytes: UNKNOWN,
+        disk_bytes: 1 << 40,
+        disk_free_bytes: 1 << 38,
+    };
     let [part, end] = delivery();
     let open = Request::Open {
         heartbeat_ms: 1000,
@@ -115,6 +124,8 @@ fn messages() -> Named {
             request(&Request::Cstore(vec![Handle::from_bytes([0x55; 32])]), 3),
         ),
         ("HAVE", answer(kind::HAVE, 3, &encode_have(&[true]))),
+        ("USAGE", request(&Request::Usage, 4)),
+        ("USED", answer(kind::USED, 4, &used.encode())),
         ("LEAVES_PART", part),
         ("DELIVERY", end),
         ("NEXT", request(&Request::Next, SESSION_ID)),

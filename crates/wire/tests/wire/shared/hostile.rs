@@ -189,6 +189,17 @@ async fn answers_that_nobody_asked_for_end_the_link() {
         let link = answering(kind::BODIES_PART, false, body).await;
         assert!(is_bad(&in_time(link.bodies(&[1, 2])).await.unwrap_err()));
     }
+    for (kind, body) in [
+        (kind::USED, vec![0; 47]),
+        (kind::USED, vec![0; 49]),
+        (kind::DONE, vec![]),
+    ] {
+        let link = answering(kind, false, body).await;
+        assert!(is_bad(&in_time(link.usage()).await.unwrap_err()));
+    }
+    // Any number may be there.
+    let link = answering(kind::USED, false, vec![0xff; 48]).await;
+    assert_eq!(in_time(link.usage()).await.unwrap().free_bytes(), None);
     let link = answering(kind::LEAVES_PART, false, vec![0; 9]).await;
     assert!(is_bad(&in_time(link.leaves(1, 1)).await.unwrap_err()));
     let link = answering(kind::POLICIES_PART, false, vec![0]).await;
