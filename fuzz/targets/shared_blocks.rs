@@ -27,7 +27,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((pages, bytes)) = data.split_first() else {
         return;
     };
-    let payload_bytes = usize::from(*pages) * PAGE_BYTES;
+    // A record has up to 256 pages.
+    let payload_bytes = (usize::from(*pages) + 1) * PAGE_BYTES;
     let Ok(body) = Body::decode(bytes, payload_bytes) else {
         return;
     };
@@ -36,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
     for block in &body.blocks {
         assert_eq!(block.offset as usize, end);
         assert!(block.device < body.devices.len());
-        end += usize::from(block.length);
+        end += block.length as usize;
     }
     assert_eq!(end.div_ceil(PAGE_BYTES) * PAGE_BYTES, payload_bytes);
 });

@@ -20,9 +20,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// Opens a server without quotas.
 pub fn open(dir: &std::path::Path) -> Result<Arc<Host>> {
     let mut options = HostOptions::default();
-    options.rate.per_second = 1_000_000;
-    options.rate.burst = 1_000_000;
-    options.entry_kib = options.rate;
+    options.entries.per_second = 1_000_000;
+    options.entries.burst = 1_000_000;
+    options.entry_bytes = share_server::host::rate::Rate {
+        per_second: 1 << 40,
+        burst: 1 << 40,
+    };
     Ok(Host::open(dir, orderer(), options)?)
 }
 

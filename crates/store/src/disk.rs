@@ -73,11 +73,28 @@ pub trait Disk: Send + Sync + 'static {
     /// The system's.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
 
+    /// How large the file system is, and how much is free.
+    ///
+    /// # Errors
+    /// The system's; `Unsupported` where there is no such thing.
+    fn space(&self) -> io::Result<Space> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Takes an exclusive lock on this file without waiting; `None` when another holds it.
     ///
     /// # Errors
     /// The system's.
     fn lock(&self, name: &str) -> io::Result<Option<Lock>>;
+}
+
+/// The file system that a directory lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Its bytes.
+    pub total_bytes: u64,
+    /// Those that this program may still write.
+    pub free_bytes: u64,
 }
 
 /// An open file.

@@ -42,6 +42,9 @@ pub struct Reply<S: Scheme> {
     pub asked: bool,
     /// This entry cannot be ordered any more: its form is wrong.
     pub refused: Option<S::Hash>,
+    /// This entry was not ordered, because blocks that were stored before it are missing. The same bytes can be ordered
+    /// when they are there.
+    pub unstored: Option<S::Hash>,
 }
 
 /// An action that the engine asks for. Effects are done one after the other: those after a [`Effect::Sync`] wait until
@@ -56,6 +59,9 @@ pub enum Effect<S: DeviceScheme, V: Volume<S>, T> {
     /// Store these blocks at the server. The next entry names them: send it only after them, and store them again with
     /// it after a new connection, until the entry is in the log.
     Store(Vec<V::Block>),
+    /// The server did not order this entry, because blocks before it are missing. Store the blocks of the last
+    /// [`Effect::Store`] again, and then send the entry again.
+    Again(S::Entry),
     /// Fetch what the volume misses, put it where the volume looks, and call [`Engine::supplied`](super::Engine::supplied).
     /// The same may be asked for again while it is on its way; it need not be fetched twice.
     Fetch(V::Missing),

@@ -255,6 +255,9 @@ impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
         if let Some(entry) = reply.refused {
             self.refused(entry);
         }
+        if let Some(entry) = reply.unstored {
+            self.unstored(entry, &mut out);
+        }
         if !reply.more {
             self.pump(&mut out);
         }

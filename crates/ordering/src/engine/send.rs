@@ -227,6 +227,18 @@ impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
         out.push(Effect::Stopped(StopReason::Unsigned));
     }
 
+    /// The server has not ordered this entry, because blocks before it are missing: the same bytes again, after the
+    /// blocks. Its number stays used, and nothing of the journal changes: the entry may still be ordered.
+    pub(super) fn unstored(&mut self, entry: S::Hash, out: &mut Effects<S, V, T>) {
+        let mine = |sent: &&S::Entry| S::id(sent) == entry;
+        let sent = match &self.status {
+            Status::Running => self.flight.iter().find(mine),
+            Status::Resuming { sent } => sent.as_ref().filter(mine),
+            Status::Outside | Status::Stopped => None,
+        };
+        out.extend(sent.cloned().map(Effect::Again));
+    }
+
     /// There is a new connection: the same bytes again.
     pub(super) fn send_again(&mut self, out: &mut Effects<S, V, T>) {
         let note = self.ledger.note().cloned();

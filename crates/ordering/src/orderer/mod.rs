@@ -26,8 +26,8 @@ use trust_shared::form::Point;
 
 /// What a device may use.
 pub trait Quotas<D> {
-    /// Whether the device may send this now; it is counted. `cost`: 1 for a small message.
-    fn allows(&mut self, device: D, cost: u64) -> bool;
+    /// Whether the device may write so many entries now; they are counted.
+    fn allows(&mut self, device: D, entries: u64) -> bool;
 }
 
 /// No quotas.
@@ -205,7 +205,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         if self.is_full() {
             return Err(Turned::Busy);
         }
-        if !self.quotas.allows(from, 1) {
+        if matches!(request, Request::Entry(_)) && !self.quotas.allows(from, 1) {
             return Err(Turned::Quota);
         }
         match request {

@@ -19,6 +19,8 @@ pub struct Session<S: Scheme> {
     beat: bool,
     /// An entry of the device that cannot be ordered.
     refused: Option<S::Hash>,
+    /// An entry of the device that was not ordered, because blocks before it are missing.
+    unstored: Option<S::Hash>,
     /// The device has a note of this orderer for another log with as many leaves as the cursor says.
     forked: bool,
 }
@@ -31,6 +33,7 @@ impl<S: Scheme> Clone for Session<S> {
             asked: self.asked,
             beat: self.beat,
             refused: self.refused,
+            unstored: self.unstored,
             forked: self.forked,
         }
     }
@@ -44,6 +47,7 @@ impl<S: Scheme> Hash for Session<S> {
             self.asked,
             self.beat,
             self.refused,
+            self.unstored,
             self.forked,
         )
             .hash(state);
@@ -63,7 +67,7 @@ impl<S: Scheme> Session<S> {
 
     /// There is something beside leaves and Attests to be sent.
     fn is_called(&self) -> bool {
-        self.asked || self.beat || self.refused.is_some()
+        self.asked || self.beat || self.refused.is_some() || self.unstored.is_some()
     }
 
     /// The device's entry cannot be ordered.
@@ -87,6 +91,8 @@ pub struct Delivery<S: Scheme> {
     pub asked: bool,
     /// This entry cannot be ordered.
     pub refused: Option<S::Hash>,
+    /// This entry was not ordered: blocks that its author stored before it are missing.
+    pub unstored: Option<S::Hash>,
 }
 
 impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
@@ -108,6 +114,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
                 asked: false,
                 beat: true,
                 refused: None,
+                unstored: None,
                 forked,
             },
         );
@@ -142,6 +149,27 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
         session.is_some_and(|session| session.forked)
     }
 
+    /// An entry comes before its blocks: some that its author stored or asked for before it are missing. It is not
+    /// ordered, and its author is told. An entry that has its place keeps it, and nobody is told. Gives whether its
+    /// author is told.
+    ///
+    /// # Errors
+    /// [`Turned::NoSession`], [`Turned::Forged`] for another device's entry.
+    pub fn unstored(&mut self, from: S::Device, entry: &S::Entry) -> Result<bool, Turned> {
+        if S::author(entry) != from {
+            return Err(Turned::Forged);
+        }
+        let is_here = self
+            .ledger
+            .author(from)
+            .is_some_and(|row| row.last == S::id(entry));
+        let session = self.sessions.get_mut(from).ok_or(Turned::NoSession)?;
+        if !is_here {
+            session.unstored = Some(S::id(entry));
+        }
+        Ok(!is_here)
+    }
+
     /// The device's connection is closed.
     pub fn disconnect(&mut self, device: S::Device) {
         self.sessions.remove(device);
@@ -150,6 +178,13 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
     /// It is time for a heartbeat: each device is sent the newest note.
     pub fn beat(&mut self) {
         for (_, session) in self.sessions.iter_mut() {
+            session.beat = true;
+        }
+    }
+
+    /// It is time for a heartbeat of this device.
+    pub fn beat_to(&mut self, device: S::Device) {
+        if let Some(session) = self.sessions.get_mut(device) {
             session.beat = true;
         }
     }
@@ -194,6 +229,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
             attests: Vec::new(),
             asked: std::mem::take(&mut session.asked),
             refused: session.refused.take(),
+            unstored: session.unstored.take(),
         };
         session.beat = false;
         if !more && news {
@@ -220,6 +256,7 @@ impl<S: Notary, R: Roll<S>, Q: Quotas<S::Device>> Orderer<S, R, Q> {
             attests: Vec::new(),
             asked: false,
             refused: None,
+            unstored: None,
         })
     }
 

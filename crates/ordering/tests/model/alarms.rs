@@ -42,6 +42,7 @@ fn order(clients: &mut [Client; 2], effects: Effects) -> usize {
             attests: Vec::new(),
             asked: false,
             refused: None,
+            unstored: None,
         };
         let all: Vec<_> = clients
             .iter_mut()

@@ -114,6 +114,7 @@ impl Client {
                     synced = true;
                 }
                 Effect::Send(request) => out.push(Output::Send(request)),
+                Effect::Again(_) => panic!("no block is missing here"),
                 Effect::Answer {
                     ticket,
                     answer,

@@ -384,7 +384,7 @@ impl<E: ClientEngine, S: Orderer> System for Honest<E, S> {
             queue.len().hash(&mut into);
             for reply in queue {
                 (reply.from, reply.note, reply.more).hash(&mut into);
-                (reply.asked, reply.refused, &reply.attests).hash(&mut into);
+                (reply.asked, reply.refused, reply.unstored, &reply.attests).hash(&mut into);
                 reply.leaves.len().hash(&mut into);
                 reply
                     .leaves

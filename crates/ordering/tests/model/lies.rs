@@ -20,6 +20,7 @@ use crate::real::{DEVICES, Real, device, forged, forged_attest, marks, nonce, re
 use crate::tally::{Add, Call, Tally};
 
 mod pages;
+mod unstored;
 
 type Effects = Vec<Effect<Real, Tally, u64>>;
 type Client = Engine<Real, Tally, u64>;
@@ -62,6 +63,7 @@ fn reply(log: &[Leaf<Real>], from: usize) -> Reply<Real> {
         attests: Vec::new(),
         asked: false,
         refused: None,
+        unstored: None,
     }
 }
 
@@ -555,15 +557,11 @@ fn orderer_bounds_sessions_and_what_waits_and_asks_for_quotas() {
     let scheme = real(DEVICES, 1);
     let quotas = Three(Rows::default());
     let mut server: Server<Three> = Orderer::start(scheme, Limits::default(), quotas, genesis());
-    assert_eq!(server.receive(device(0), &Request::Open(None)), Ok(()));
-    for number in 0..3 {
-        assert_eq!(
-            server.receive(device(0), &Request::Mark(nonce(number))),
-            Ok(())
-        );
+    assert_eq!(server.receive(device(1), &Request::Open(None)), Ok(()));
+    let entry = Request::Entry(stranger(&running().1, 2, true));
+    for _ in 0..3 {
+        assert_eq!(server.receive(device(1), &entry), Ok(()));
     }
-    assert_eq!(
-        server.receive(device(0), &Request::Mark(nonce(9))),
-        Err(Turned::Quota)
-    );
+    assert_eq!(server.receive(device(1), &entry), Err(Turned::Quota));
+    assert_eq!(server.receive(device(1), &Request::Mark(nonce(9))), Ok(()));
 }

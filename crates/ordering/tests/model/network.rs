@@ -53,6 +53,10 @@ struct Net {
     server: Orderer<Real, Tally>,
     /// Blocks that the server has.
     blocks: BTreeSet<Block>,
+    /// Blocks that it refused, of each device.
+    missing: Vec<BTreeSet<Block>>,
+    /// Entries that were not ordered because of them.
+    unstored: usize,
     /// What the server has synced.
     stored: Vec<Leaf>,
     durable: Ledger<Real, Tally>,
@@ -106,6 +110,8 @@ impl Net {
                 genesis(Tally::complete()),
             ),
             blocks: BTreeSet::new(),
+            missing: vec![BTreeSet::new(); usize::from(DEVICES)],
+            unstored: 0,
             stored: Vec::new(),
             durable: genesis(Tally::complete()),
             committing: Vec::new(),
@@ -158,6 +164,11 @@ impl Net {
             }
             Effect::Send(request) if node.connected => node.up.push_back(Up::Request(request)),
             Effect::Send(_) => {}
+            Effect::Again(entry) if node.connected => {
+                node.up.extend(node.storing.iter().copied().map(Up::Store));
+                node.up.push_back(Up::Request(Request::Entry(entry)));
+            }
+            Effect::Again(_) => {}
             Effect::Fetch(block) if node.fetching.contains(&block) => {}
             Effect::Fetch(block) => node.fetching.push_back(block),
             Effect::Answer { ticket, answer, .. } => {
@@ -221,6 +232,7 @@ impl Net {
         node.connected = false;
         node.up.clear();
         node.down.clear();
+        self.missing[at].clear();
         self.server.disconnect(device(at as u8));
     }
 
@@ -243,12 +255,27 @@ impl Net {
     fn serve(&mut self, at: usize) {
         let request = match self.nodes[at].up.pop_front() {
             Some(Up::Request(request)) => request,
+            // The server may have no room for a block now and then.
+            Some(Up::Store(block)) if self.crashes && self.random(10) == 0 => {
+                self.missing[at].insert(block);
+                return;
+            }
             Some(Up::Store(block)) => {
+                self.missing[at].remove(&block);
                 self.blocks.insert(block);
                 return;
             }
             None => return,
         };
+        if let Request::Entry(entry) = &request
+            && !std::mem::take(&mut self.missing[at]).is_empty()
+        {
+            self.unstored += 1;
+            return match self.server.unstored(device(at as u8), entry) {
+                Ok(_) => {}
+                Err(_) => self.disconnect(at),
+            };
+        }
         if let Request::Entry(entry) = &request {
             let named: Vec<_> = ops(entry).iter().filter_map(named).collect();
             let stored = named.iter().all(|block| self.blocks.contains(block));
@@ -315,6 +342,7 @@ impl Net {
             attests: delivery.attests,
             asked: delivery.asked,
             refused: delivery.refused,
+            unstored: delivery.unstored,
         });
     }
 
@@ -420,6 +448,7 @@ impl Net {
 fn machines_with_real_signatures_lose_nothing_over_a_bad_network() {
     let seeds = if crate::exhaustive::long() { 400 } else { 8 };
     let (mut leaves, mut answers, mut fetched, mut named) = (0, 0, 0, 0);
+    let mut unstored = 0;
     for seed in 0..seeds {
         let mut net = Net::new(seed);
         for _ in 0..1500 {
@@ -431,9 +460,13 @@ fn machines_with_real_signatures_lose_nothing_over_a_bad_network() {
         answers += net.answers;
         fetched += net.fetched;
         named += net.named;
+        unstored += net.unstored;
     }
-    println!("{seeds} seeds: {leaves} leaves, {answers} answers, {fetched} blocks");
+    println!(
+        "{seeds} seeds: {leaves} leaves, {answers} answers, {fetched} blocks, {unstored} entries without them"
+    );
     assert!(answers > 30 * seeds && fetched > 10 * seeds && named > 10);
+    assert!(unstored > 0);
 }
 
 #[test]

@@ -173,6 +173,7 @@ fn reply(log: &Chain, leaf: &Leaf, more: bool) -> Reply {
         attests: Vec::new(),
         asked: false,
         refused: None,
+        unstored: None,
     }
 }
 

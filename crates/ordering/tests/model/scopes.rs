@@ -265,5 +265,6 @@ fn next(log: &Chain, leaf: Leaf) -> Reply {
         attests: Vec::new(),
         asked: false,
         refused: None,
+        unstored: None,
     }
 }

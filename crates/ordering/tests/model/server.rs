@@ -58,6 +58,7 @@ impl Server {
                         attests: delivery.attests,
                         asked: delivery.asked,
                         refused: delivery.refused,
+                        unstored: delivery.unstored,
                     },
                 ));
             }

@@ -322,6 +322,7 @@ impl<E: ClientEngine> World<E> {
             attests: Vec::new(),
             asked: false,
             refused: None,
+            unstored: None,
         };
         let log = |to: &Device| self.clients[usize::from(*to)].frontier();
         match action {
@@ -336,9 +337,8 @@ impl<E: ClientEngine> World<E> {
                 Some((*to, Reply { more, ..reply }))
             }
             Action::Attest(to, device, LIED) => {
-                let log = log(to);
-                let attests = vec![lied_attest(*device, log)];
-                let reply = plain(log, log.size(), Vec::new());
+                let attests = vec![lied_attest(*device, log(to))];
+                let reply = plain(log(to), log(to).size(), Vec::new());
                 Some((*to, Reply { attests, ..reply }))
             }
             Action::Attest(to, device, number) => {

@@ -103,9 +103,16 @@ impl<S: Service> Connection<S> {
         self.session.is_some()
     }
 
+    /// Until when the client rests, if it does now.
+    pub(super) fn rests_until(&self) -> Option<Instant> {
+        let until = self.hints.rests_until;
+        until.filter(|until| *until > Instant::now())
+    }
+
     /// Whether the client may have another request in flight.
     pub(super) fn may_start(&self) -> bool {
-        self.mail.in_flight < self.host.resources.limits().max_in_flight.max(1)
+        self.rests_until().is_none()
+            && self.mail.in_flight < self.host.resources.limits().max_in_flight.max(1)
     }
 
     /// Whether the connection may read: not when it has a long body in memory and the server is
@@ -361,6 +368,8 @@ impl<S: Service> Connection<S> {
             return (until, End::TooSlow("sends no hello"));
         }
         if let Some((begun, bytes)) = self.begun {
+            // What was not read for a time has that time in addition.
+            let begun = self.hints.rests_until.map_or(begun, |end| begun.max(end));
             let until = begun + limits.request_timeout + limits.time_for(bytes);
             return (until, End::TooSlow("does not finish its request"));
         }

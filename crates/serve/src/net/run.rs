@@ -80,6 +80,7 @@ impl<S: Service> Connection<S> {
             self.shrink();
             let has_room = self.may_read();
             let may_read = !finished && self.may_start() && has_room;
+            let rests = self.rests_until();
             tokio::select! {
                 read = read(stream, &mut self.buffer), if may_read => match read {
                     Ok(0) => finished = true,
@@ -89,6 +90,7 @@ impl<S: Service> Connection<S> {
                 () = self.mail.ready(), if self.mail.expected().is_some() => {}
                 () = clock.as_mut() => {}
                 () = stopped.as_mut(), if !stopping => stopping = true,
+                () = async { sleep_until(rests.unwrap_or_else(Instant::now)).await }, if rests.is_some() => {}
                 // Inside an async block, so that the timer is made only when this branch is polled.
                 () = async { sleep(BUSY_STEP).await }, if !has_room => self.account.make_room(),
             }

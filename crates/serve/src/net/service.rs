@@ -5,8 +5,10 @@
 //! framing, limits and deadlines are not its concern.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use trust::Reject;
 use wire::refusal::ErrorCode;
 use wire::session::Exporter;
@@ -156,6 +158,14 @@ impl Responder<'_> {
         self.hints.watching = watching;
     }
 
+    /// Nothing more is read of this client for so long: it has done much. Its requests wait where they are, and cost the
+    /// server nothing. Answers and pushes go on.
+    pub fn rest(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        let before = self.hints.rests_until.unwrap_or(until);
+        self.hints.rests_until = Some(before.max(until));
+    }
+
     /// Hint: the client has everything it asked for and will probably leave.
     pub fn likely_last(&mut self) {
         self.hints.likely_last = true;
@@ -174,6 +184,8 @@ pub(crate) struct Hints {
     pub(crate) costly: bool,
     pub(crate) watching: bool,
     pub(crate) entering: bool,
+    /// Nothing is read before.
+    pub(crate) rests_until: Option<Instant>,
 }
 
 /// A connection's end of its mailbox, which is made when first needed.

@@ -113,6 +113,7 @@ fn messages(delivery: Delivery) -> Messages {
         more: delivery.more,
         asked: delivery.asked,
         refused: delivery.refused,
+        unstored: delivery.unstored,
     };
     messages.push((kind::DELIVERY, end.encode()));
     messages

@@ -4,18 +4,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use ordering::engine;
 use ordering::orderer::Turned;
 use ordering::roster::Product;
 use ordering::signed::Entry;
-use share_server::host::{Host, HostError, Session};
-use tokio::sync::Notify;
+use share_server::host::promise::Turn;
+use share_server::host::rate::Rate;
+use share_server::host::{Host, HostError, HostOptions, Session};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use trust::Reject;
 use trust::device::DeviceKey;
-use wire::shared::Window;
 use wire::shared::request::Request;
+use wire::shared::terms::{Pace, Terms};
+use wire::shared::{Window, kind};
 
 use crate::net::{Completion, Responder};
 use crate::shared::refuse::{malformed, told};
@@ -91,9 +95,10 @@ impl Member {
         Ok(())
     }
 
-    /// OPEN: once.
+    /// OPEN: once. `heartbeat_ms`: what the client wishes for.
     pub(crate) fn open(
         self: &Arc<Self>,
+        (heartbeat_ms, options): (u32, &HostOptions),
         request: Request,
         responder: Responder<'_>,
         tasks: &mut JoinSet<()>,
@@ -101,7 +106,13 @@ impl Member {
         if self.opened.swap(true, Ordering::AcqRel) {
             return Err(malformed("OPEN a second time"));
         }
-        self.say(request, responder, tasks)
+        let heartbeat = Terms::heartbeat_for(heartbeat_ms).min(options.heartbeat);
+        let ms = u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX);
+        let heartbeat = Terms::heartbeat_for(ms);
+        self.session.set_heartbeat(heartbeat);
+        let limits = responder.account().resources().limits();
+        let terms = terms(heartbeat, options, limits.max_held_per_connection);
+        self.give_or_hold(request, Some(terms.encode().into()), responder, tasks)
     }
 
     /// A message of the session. It has no answer unless it is refused.
@@ -111,42 +122,87 @@ impl Member {
         responder: Responder<'_>,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), Reject> {
-        if self.over.load(Ordering::Acquire) {
-            return Err(malformed("after the end of the session"));
-        }
         if !self.opened.load(Ordering::Acquire) {
             return Err(malformed("a message of the session before OPEN"));
         }
+        self.give_or_hold(request, None, responder, tasks)
+    }
+
+    /// `answer`: the client is told so when the message is taken.
+    fn give_or_hold(
+        self: &Arc<Self>,
+        request: Request,
+        answer: Option<Bytes>,
+        mut responder: Responder<'_>,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), Reject> {
+        if self.over.load(Ordering::Acquire) {
+            return Err(malformed("after the end of the session"));
+        }
         let bytes = weight(&request);
-        let message = message(request)?;
-        match self.session.receive(&message) {
-            Ok(()) => {}
-            Err(error) if waits(&error) => {
+        let message = self.placed(message(request)?);
+        match message.is_ready().then(|| self.give(&message)) {
+            Some(Ok(())) => {
+                if let Some(body) = answer {
+                    responder.message(kind::OPENED, body);
+                }
+            }
+            Some(Err(error)) if !waits(&error) => {
+                self.end();
+                let (code, text) = told(&error);
+                responder.refuse(code, &text);
+            }
+            None | Some(Err(_)) => {
                 let held = responder.account().hold(bytes);
                 let completion = responder.later();
-                let again = Arc::clone(self).again(message, completion);
+                let again = Arc::clone(self).again(message, answer, completion);
                 tasks.spawn(async move {
                     again.await;
                     drop(held);
                 });
             }
-            Err(error) => {
-                self.end();
-                let (code, text) = told(&error);
-                responder.refuse(code, &text);
-            }
         }
         Ok(())
     }
 
-    /// Gives the message to the host until it takes it, or for too long.
-    async fn again(self: Arc<Self>, message: engine::Request<Product>, completion: Completion) {
+    /// An entry gets its place in the session.
+    fn placed(&self, message: engine::Request<Product>) -> Placed {
+        let is_entry = matches!(message, engine::Request::Entry(_));
+        Placed {
+            turn: is_entry.then(|| self.session.turn()),
+            message,
+        }
+    }
+
+    fn give(&self, it: &Placed) -> Result<(), HostError> {
+        match &it.turn {
+            Some(turn) => self.session.order(&it.message, turn),
+            None => self.session.receive(&it.message),
+        }
+    }
+
+    /// Gives the message to the host until it takes it, or for too long. An entry waits for the blocks before it first.
+    async fn again(
+        self: Arc<Self>,
+        message: Placed,
+        answer: Option<Bytes>,
+        mut completion: Completion,
+    ) {
+        let waited = message.wait().await;
         let until = Instant::now() + HOLD;
         let (mut pause, longest) = PAUSES;
+        let mut pauses = !waited;
         loop {
-            sleep(pause).await;
-            match self.session.receive(&message) {
-                Ok(()) => return completion.finish(),
+            if std::mem::replace(&mut pauses, true) {
+                sleep(pause).await;
+            }
+            match self.give(&message) {
+                Ok(()) => {
+                    if let Some(body) = answer {
+                        completion.message(kind::OPENED, body);
+                    }
+                    return completion.finish();
+                }
                 Err(error) if waits(&error) && Instant::now() < until => {
                     pause = longest.min(pause * 2);
                 }
@@ -165,6 +221,47 @@ impl Member {
     }
 }
 
+/// What holds for a device.
+fn terms(heartbeat: Duration, options: &HostOptions, outstanding_bytes: usize) -> Terms {
+    let pace = |rate: Rate| Pace {
+        per_second: rate.per_second.max(1),
+        at_once: rate.burst.max(1),
+    };
+    Terms {
+        heartbeat_ms: u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX),
+        bytes: pace(options.bytes),
+        entries: pace(options.entries),
+        entry_bytes: pace(options.entry_bytes),
+        outstanding_bytes: (outstanding_bytes as u64).max(1),
+    }
+}
+
+/// A message of the session; an entry with its place among the blocks.
+struct Placed {
+    message: engine::Request<Product>,
+    turn: Option<Turn>,
+}
+
+impl Placed {
+    fn is_ready(&self) -> bool {
+        self.turn.as_ref().is_none_or(Turn::is_ready)
+    }
+
+    /// Waits for the blocks before an entry; false if that was not needed.
+    async fn wait(&self) -> bool {
+        let Some(turn) = self.turn.as_ref().filter(|turn| !turn.is_ready()) else {
+            return false;
+        };
+        let (tell, told) = oneshot::channel();
+        // The connection may be over.
+        turn.when_ready(Box::new(move || {
+            let _ = tell.send(());
+        }));
+        let _ = told.await;
+        true
+    }
+}
+
 /// Whether the host may take the message later.
 fn waits(error: &HostError) -> bool {
     matches!(error, HostError::Turned(Turned::Busy | Turned::Quota))
@@ -174,7 +271,7 @@ fn waits(error: &HostError) -> bool {
 fn weight(request: &Request) -> usize {
     match request {
         Request::Entry { entry, body } => {
-            2 * entry.bytes().len() + body.as_ref().map_or(0, bytes::Bytes::len)
+            2 * entry.bytes().len() + body.as_ref().map_or(0, Bytes::len)
         }
         _ => 256,
     }
@@ -183,7 +280,7 @@ fn weight(request: &Request) -> usize {
 /// The message as the orderer takes it.
 fn message(request: Request) -> Result<engine::Request<Product>, Reject> {
     Ok(match request {
-        Request::Open(note) => engine::Request::Open(note),
+        Request::Open { note, .. } => engine::Request::Open(note),
         Request::Entry { entry, body } => engine::Request::Entry(match body {
             Some(body) => Entry::with_body(*entry, body)?,
             None => Entry::new(*entry),

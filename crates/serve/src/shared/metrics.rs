@@ -176,6 +176,7 @@ fn counters(page: &mut Page, volumes: &[(String, Status)]) {
             ("busy", counts.busy),
             ("quota", counts.quota),
             ("forged", counts.forged),
+            ("unstored", counts.unstored),
         ] {
             page.sample(&[("volume", volume), ("reason", reason)], count);
         }

@@ -14,11 +14,13 @@
 //! | `blocks` | STORE and PSTORE |
 //! | `reads` | what waits for a disk: RETRIEVE, CSTORE, DECREF, LEAVES, BODIES |
 //! | `mailbox` | POST and TAKE |
+//! | `cost` | how much a client has done, and when it rests |
 //! | `refuse` | what a client is told when the host refuses |
 //! | [`metrics`] | what is told to a monitoring system |
 //! | `server` | [`Server`] |
 
 mod blocks;
+mod cost;
 mod deliver;
 mod mailbox;
 mod member;

@@ -6,14 +6,18 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use share_server::host::HostError;
+use share_server::host::promise::Asked;
 use tokio::sync::Semaphore;
+use tokio::time::sleep;
 use trust::Handle;
 use wire::shared::answer::{BodiesPart, encode_checkpoints, encode_have};
 use wire::shared::delivery::LeavesPart;
 use wire::shared::request::Request;
+use wire::shared::usage::{UNKNOWN, USAGE_BYTES, Usage};
 use wire::shared::{PART_BYTES, kind};
 
 use crate::net::{Account, Completion, Held};
+use crate::shared::cost;
 use crate::shared::member::Member;
 use crate::shared::refuse::told;
 
@@ -27,19 +31,22 @@ const LEAVES_AT_ONCE: u64 = 16;
 const BODIES_AT_ONCE: usize = 8;
 
 /// What of a request is not answered yet.
-enum Rest {
+pub(crate) enum Rest {
     Retrieve(Vec<Handle>),
-    Cstore(Vec<Handle>),
+    Cstore(Vec<Handle>, Asked),
     Decref(Vec<Handle>),
     Leaves { from: u64, count: u32 },
     Bodies(Vec<u64>),
     Checkpoint(Bytes),
     Checkpoints,
+    Usage,
 }
 
 /// A slice of an answer.
 struct Slice {
     messages: Vec<(u8, Bytes)>,
+    /// Blocks, bodies or leaves that were looked for, beyond those that the request was counted for.
+    named: usize,
     rest: Option<Rest>,
 }
 
@@ -47,6 +54,7 @@ impl Slice {
     fn last(kind: u8, body: Bytes) -> Slice {
         Slice {
             messages: vec![(kind, body)],
+            named: 0,
             rest: None,
         }
     }
@@ -57,12 +65,9 @@ pub(crate) async fn answer(
     member: Arc<Member>,
     account: Arc<Account>,
     reads: Arc<Semaphore>,
-    request: Request,
+    mut rest: Rest,
     mut completion: Completion,
 ) {
-    let Some(mut rest) = Rest::of(request) else {
-        return;
-    };
     loop {
         // In this order: who waits for room must not keep others from the disk.
         let Some(held) = account.reserve(rest.expected_bytes()).await else {
@@ -85,6 +90,8 @@ pub(crate) async fn answer(
             }
         };
         completion.charge(held);
+        let bytes = slice.messages.iter().map(|(_, body)| body.len()).sum();
+        let pause = member.session().pay(cost::of_answer(bytes, slice.named));
         for (kind, body) in slice.messages {
             completion.message(kind, body);
         }
@@ -94,20 +101,29 @@ pub(crate) async fn answer(
         if !completion.send().await {
             return;
         }
+        // Nothing is in memory meanwhile.
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
         rest = next;
     }
 }
 
 impl Rest {
-    fn of(request: Request) -> Option<Rest> {
+    /// The request, in its place among the others of the session.
+    pub(crate) fn of(member: &Member, request: Request) -> Option<Rest> {
         Some(match request {
             Request::Retrieve(handles) => Rest::Retrieve(handles),
-            Request::Cstore(handles) => Rest::Cstore(handles),
+            Request::Cstore(handles) => {
+                let asked = member.session().asks(&handles);
+                Rest::Cstore(handles, asked)
+            }
             Request::Decref(handles) => Rest::Decref(handles),
             Request::Leaves { from, count } => Rest::Leaves { from, count },
             Request::Bodies(positions) => Rest::Bodies(positions),
             Request::Checkpoint(posted) => Rest::Checkpoint(posted),
             Request::Checkpoints => Rest::Checkpoints,
+            Request::Usage => Rest::Usage,
             _ => return None,
         })
     }
@@ -117,18 +133,20 @@ impl Rest {
             Rest::Retrieve(handles) => {
                 SLICE_BYTES.min(handles.len().saturating_mul(EXPECTED_BLOCK_BYTES))
             }
-            Rest::Cstore(handles) | Rest::Decref(handles) => 32 * handles.len(),
+            Rest::Cstore(handles, _) | Rest::Decref(handles) => 32 * handles.len(),
             Rest::Leaves { .. } | Rest::Bodies(_) | Rest::Checkpoints => SLICE_BYTES,
             Rest::Checkpoint(posted) => posted.len(),
+            Rest::Usage => USAGE_BYTES,
         }
     }
 
     fn read(self, member: &Member, mut held: Held) -> Result<(Slice, Held), HostError> {
         let slice = match self {
             Rest::Retrieve(handles) => retrieve(member, &handles)?,
-            Rest::Cstore(handles) => {
+            Rest::Cstore(handles, asked) => {
                 let have = handles.iter().map(|handle| member.session().cstore(handle));
                 let have: Vec<bool> = have.collect::<Result<_, _>>()?;
+                asked.answered(have.iter().copied());
                 Slice::last(kind::HAVE, encode_have(&have))
             }
             Rest::Decref(handles) => {
@@ -148,6 +166,7 @@ impl Rest {
                 let body = encode_checkpoints(all.iter().map(|posted| &posted[..]));
                 Slice::last(kind::CHECKPOINTS_PART, body)
             }
+            Rest::Usage => Slice::last(kind::USED, usage(member)?),
         };
         held.resize(slice.messages.iter().map(|(_, body)| body.len()).sum());
         Ok((slice, held))
@@ -176,8 +195,23 @@ fn retrieve(member: &Member, handles: &[Handle]) -> Result<Slice, HostError> {
     }
     Ok(Slice {
         messages,
+        named: read,
         rest: (!rest.is_empty()).then(|| Rest::Retrieve(rest.to_vec())),
     })
+}
+
+/// What the device has used, and what the file system says.
+fn usage(member: &Member) -> Result<Bytes, HostError> {
+    let (used, space) = member.session().usage()?;
+    let usage = Usage {
+        today_bytes: used.today_bytes,
+        daily_bytes: used.quota.daily_bytes,
+        temporary_bytes: used.temporary_bytes,
+        temporary_most_bytes: used.quota.temporary_bytes,
+        disk_bytes: space.map_or(UNKNOWN, |space| space.total_bytes),
+        disk_free_bytes: space.map_or(UNKNOWN, |space| space.free_bytes),
+    };
+    Ok(usage.encode().into())
 }
 
 /// One part: as many leaves as fit.
@@ -207,7 +241,10 @@ fn leaves(member: &Member, from: u64, count: u32) -> Result<Slice, HostError> {
     }
     Ok(match part.is_empty() {
         true => Slice::last(kind::DONE, Bytes::new()),
-        false => Slice::last(kind::LEAVES_PART, part.finish()),
+        false => Slice {
+            named: usize::try_from(at.saturating_sub(from)).unwrap_or(usize::MAX),
+            ..Slice::last(kind::LEAVES_PART, part.finish())
+        },
     })
 }
 
@@ -241,6 +278,7 @@ fn bodies(member: &Member, positions: Vec<u64>) -> Result<Slice, HostError> {
     }
     Ok(Slice {
         messages,
+        named: read,
         rest: (!rest.is_empty()).then(|| Rest::Bodies(rest.to_vec())),
     })
 }

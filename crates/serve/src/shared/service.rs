@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use share_server::host::Host;
@@ -17,6 +18,7 @@ use wire::shared::request::{Request, max_body_bytes};
 use wire::shared::{FORGED, GUEST, NO_VOLUME, PROTOCOL, SESSION_ID, kind};
 
 use crate::net::{self, Opening, Pusher, Responder, Service};
+use crate::shared::cost::{self, GuestMeter};
 use crate::shared::member::Member;
 use crate::shared::refuse::{malformed, told};
 use crate::shared::{blocks, deliver, mailbox, reads};
@@ -59,6 +61,7 @@ enum Client {
 /// Somebody who is no device of the volume, or not yet.
 struct Guest {
     host: Arc<Host>,
+    meter: GuestMeter,
     /// Counts the guest.
     _permit: OwnedSemaphorePermit,
 }
@@ -137,6 +140,7 @@ impl SharedService {
         };
         session.client = Client::Guest(Guest {
             host: Arc::clone(host),
+            meter: GuestMeter::new(),
             _permit: permit,
         });
         welcome(host, &mut responder);
@@ -169,6 +173,7 @@ impl SharedService {
     /// What a device may ask for.
     fn of_member(
         &self,
+        host: &Host,
         member: &Arc<Member>,
         tasks: &mut JoinSet<()>,
         request: Request,
@@ -183,17 +188,22 @@ impl SharedService {
             | Request::Leaves { .. }
             | Request::Bodies(_)
             | Request::Checkpoint(_)
-            | Request::Checkpoints => {
+            | Request::Checkpoints
+            | Request::Usage => {
+                let Some(rest) = reads::Rest::of(member, request) else {
+                    return Err(malformed("not a request"));
+                };
                 let account = Arc::clone(responder.account());
                 let reads = Arc::clone(&self.reads);
                 let completion = responder.later();
-                let answer = reads::answer(Arc::clone(member), account, reads, request, completion);
+                let answer = reads::answer(Arc::clone(member), account, reads, rest, completion);
                 tasks.spawn(answer);
             }
             Request::Next => member.next()?,
-            Request::Open(_) => {
+            Request::Open { heartbeat_ms, .. } => {
                 responder.watch(true);
-                member.open(request, responder, tasks)?;
+                let wish = (heartbeat_ms, host.options());
+                member.open(wish, request, responder, tasks)?;
             }
             message => member.say(message, responder, tasks)?,
         }
@@ -205,10 +215,8 @@ impl SharedService {
 fn welcome(host: &Host, responder: &mut Responder<'_>) {
     responder.entered();
     let policies = host.policies().len() as u64;
-    let heartbeat = host.heartbeat().as_millis();
     let welcome = Welcome {
         newest_policy: policies.saturating_sub(1),
-        heartbeat_ms: u32::try_from(heartbeat).unwrap_or(u32::MAX).max(1),
     };
     responder.message(kind::WELCOME, welcome.encode().into());
 }
@@ -242,22 +250,31 @@ impl Service for SharedService {
         &self,
         session: &mut Session,
         request: net::Request<'_>,
-        responder: Responder<'_>,
+        mut responder: Responder<'_>,
     ) -> Result<(), Reject> {
         while session.tasks.try_join_next().is_some() {}
-        let (host, member) = match (&session.client, request.kind) {
+        let (host, member, guest) = match (&session.client, request.kind) {
             (Client::Unknown, kind::ENTER) => return self.enter(session, request, responder),
             (Client::Unknown, _) => return Err(malformed("before ENTER")),
             (_, kind::ENTER) => return Err(malformed("ENTER a second time")),
             (Client::Refused, _) => return Err(malformed("after a refusal")),
-            (Client::Guest(guest), _) => (&guest.host, None),
-            (Client::Device(host, member), _) => (host, Some(member)),
+            (Client::Guest(guest), _) => (&guest.host, None, Some(&guest.meter)),
+            (Client::Device(host, member), _) => (host, Some(member), None),
         };
         let of_session = (kind::OPEN..=kind::NEXT).contains(&request.kind);
         if of_session != (request.id == SESSION_ID) {
             return Err(malformed("the request id of another kind of message"));
         }
         let decoded = Request::decode(request.kind, request.body)?;
+        let counts = cost::of(&decoded, request.body.len());
+        let rest = match (member, guest) {
+            (Some(member), _) => member.session().pay(counts),
+            (None, Some(guest)) => guest.pay(counts),
+            (None, None) => Duration::ZERO,
+        };
+        if !rest.is_zero() {
+            responder.rest(rest);
+        }
         let by = member.map(|member| &**member);
         let Some((decoded, responder)) = SharedService::common(host, by, decoded, responder) else {
             return Ok(());
@@ -265,7 +282,8 @@ impl Service for SharedService {
         match member {
             Some(member) => {
                 let member = Arc::clone(member);
-                self.of_member(&member, &mut session.tasks, decoded, responder)
+                let host = Arc::clone(host);
+                self.of_member(&host, &member, &mut session.tasks, decoded, responder)
             }
             None => {
                 responder.refuse(GUEST, "only a device of the volume may ask for this");

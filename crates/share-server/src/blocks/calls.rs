@@ -10,6 +10,7 @@ use super::Session;
 use super::error::Error;
 use super::gather::verify;
 use super::index::Position;
+use super::quota::Used;
 use super::storage::{PAGE, Storage, lock};
 
 /// How often a read follows a block that moves at the same time.
@@ -41,7 +42,7 @@ impl Storage {
             };
             self.make_durable(&position)?;
             if let Some(bytes) =
-                self.read_temporary(&position, position.offset, position.length.into())?
+                self.read_temporary(&position, position.offset, position.length as usize)?
             {
                 let record = record_of(*handle, bytes, &self.hasher);
                 return record.map(Some).ok_or(Error::Damaged { handle: *handle });
@@ -57,6 +58,14 @@ impl Storage {
     /// [`Error::NoSession`].
     pub fn decref(&self, session: Session, handle: &Handle) -> Result<bool, Error> {
         lock(&self.window).decref(self.now(), session, handle)
+    }
+
+    /// What the device of this session has used of its quota.
+    ///
+    /// # Errors
+    /// [`Error::NoSession`].
+    pub fn used(&self, session: Session) -> Result<Used, Error> {
+        lock(&self.window).used(session, self.day())
     }
 
     pub(super) fn make_durable(&self, position: &Position) -> Result<(), Error> {

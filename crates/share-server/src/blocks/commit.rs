@@ -4,8 +4,9 @@ use wal::{AppendError, Client, LogError};
 
 use super::error::Error;
 use super::gather::{Gathering, Job};
+use super::queue::Queue;
 use super::record::ENTRIES;
-use super::storage::{Progress, Storage, Waiting, lock};
+use super::storage::{Progress, Storage, lock};
 
 /// A commit ends with the frame that makes it longer than this.
 const COMMIT_BYTES: u64 = 8 << 20;
@@ -13,7 +14,7 @@ const COMMIT_BYTES: u64 = 8 << 20;
 impl Storage {
     /// Whether batches wait for the log.
     pub fn has_batches(&self) -> bool {
-        !lock(&self.queue).items.is_empty()
+        !lock(&self.queue).is_empty()
     }
 
     /// Makes batches that wait durable with one sync, and tells their clients.
@@ -49,12 +50,7 @@ impl Storage {
         let mut queue = lock(&self.queue);
         let mut window = lock(&self.window);
         let mut frame = Gathering::new(&window);
-        while let Some(job) = queue.items.pop_front() {
-            if !frame.has_room(&job, most) {
-                queue.items.push_front(job);
-                break;
-            }
-            queue.bytes -= job.size().bytes();
+        while let Some(job) = queue.pop_if(|job| frame.has_room(job, most)) {
             let added = frame.add(&mut window, self.now(), self.day(), job, &self.digests);
             taken.refused.extend(added.err().map(|refused| *refused));
         }
@@ -89,8 +85,8 @@ impl Storage {
 
     /// Tells every batch that waits why it is not stored.
     pub fn refuse_waiting(&self, why: &Error) {
-        let waiting = std::mem::take(&mut *lock(&self.queue));
-        for job in waiting.items {
+        let waiting = lock(&self.queue).take();
+        for job in waiting {
             job.finish(Err(why.clone()));
         }
     }
@@ -109,7 +105,7 @@ struct Taken {
 fn not_appended(
     error: AppendError,
     jobs: Vec<Job>,
-    queue: &mut Waiting<Job>,
+    queue: &mut Queue,
     taken: &mut Taken,
 ) -> Progress {
     let progress = match error {
@@ -122,8 +118,7 @@ fn not_appended(
         AppendError::Invalid { why } => return refuse(jobs, &LogError::Invalid { why }, taken),
     };
     for job in jobs.into_iter().rev() {
-        queue.bytes += job.size().bytes();
-        queue.items.push_front(job);
+        queue.put_back(job);
     }
     progress
 }

@@ -30,14 +30,15 @@ pub(super) struct Job {
     pub done: Done,
 }
 
-/// A batch with blocks that go straight to the segments. Its other blocks and its entries then wait for the log.
+/// A batch with blocks that go straight to the segments: because they are many, or do not fit into the log. Its other blocks
+/// and its entries then wait for the log.
 pub(super) struct Direct {
     pub job: Job,
-    pub long: Vec<Long>,
+    pub blocks: Vec<Straight>,
 }
 
 /// A block that goes straight to the segments.
-pub(super) struct Long {
+pub(super) struct Straight {
     /// Which of its batch it is.
     pub number: usize,
     pub record: Record,
@@ -68,6 +69,11 @@ impl Size {
     /// The most bytes of a batch. Half of a frame is left for padding.
     pub fn most_bytes(max_frame_bytes: u64) -> u64 {
         (max_frame_bytes / 2).min(MAX_FRAME_BYTES)
+    }
+
+    /// The longest frame of a block that is a batch.
+    pub fn most_block_bytes(max_frame_bytes: u64) -> u64 {
+        Size::most_bytes(max_frame_bytes).saturating_sub(description_bytes() as u64)
     }
 
     /// The most bytes of bodies in a batch.

@@ -1,6 +1,6 @@
 //! The blocks in the temporary log, in the order in which they came: less than 64 bytes of memory a block.
 //!
-//! A block has an [`Entry`] of 48 bytes in chunks of fixed size (a growing vector would double its memory), and a slot
+//! A block has an [`Entry`] of 48 bytes, with 28 bits for the length of its frame and 20 for where it begins, in chunks of fixed size (a growing vector would double its memory), and a slot
 //! of 5 bytes in a hash table that is at least 7/16 full. What the blocks of one log record share is in a [`Group`] of
 //! 16 bytes. The table's hash has a random seed, because whoever chooses content can choose bits of handles.
 
@@ -15,6 +15,10 @@ const CHUNK_ENTRIES: usize = 1 << 12;
 /// A table that is used less than this part is made smaller.
 const SPARSE: usize = 16;
 const PAGE: u64 = PAGE_BYTES as u64;
+/// Bits of an offset in the pages of a group, which has at most 1 MiB.
+const OFFSET_BITS: u32 = 20;
+/// Bits of the length of a frame.
+const LENGTH_BITS: u32 = 28;
 /// The highest bit of [`Entry::since`].
 const DEREFERENCED: u32 = 1 << 31;
 
@@ -27,10 +31,11 @@ const GONE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub handle: Handle,
-    /// Where its frame begins in the pages of its group.
-    pub offset: u32,
-    /// Bytes of its frame.
-    pub length: u16,
+    /// Where its frame begins in the pages of its group: the lowest [`OFFSET_BITS`]. Above them the higher bits of its
+    /// length.
+    place: u32,
+    /// The lowest bits of its length.
+    length: u16,
     /// Whose quota it counts against.
     pub device: u16,
     /// The one session that refers to it, or [`MANY`].
@@ -48,17 +53,35 @@ pub(super) enum Since {
 }
 
 impl Entry {
-    pub fn new(handle: Handle, length: u16, device: u16, holder: u32, tick: u32) -> Entry {
+    /// `place`: where its frame begins in the pages of its group, below 1 MiB, and bytes of the frame, below 256 MiB.
+    pub fn new(
+        handle: Handle,
+        (offset, length): (u32, u32),
+        device: u16,
+        holder: u32,
+        tick: u32,
+    ) -> Entry {
+        debug_assert!(offset >> OFFSET_BITS == 0 && length >> LENGTH_BITS == 0);
         let mut entry = Entry {
             handle,
-            offset: 0,
-            length,
+            place: offset | length >> u16::BITS << OFFSET_BITS,
+            length: length as u16,
             device,
             holder,
             since: 0,
         };
         entry.set(Since::Stored(tick));
         entry
+    }
+
+    /// Where its frame begins in the pages of its group.
+    pub fn offset(&self) -> u32 {
+        self.place & ((1 << OFFSET_BITS) - 1)
+    }
+
+    /// Bytes of its frame.
+    pub fn length(&self) -> u32 {
+        self.place >> OFFSET_BITS << u16::BITS | u32::from(self.length)
     }
 
     pub fn since(&self) -> Since {
@@ -98,7 +121,7 @@ pub struct Position {
     /// Where its frame begins in these pages.
     pub offset: u32,
     /// Bytes of its frame.
-    pub length: u16,
+    pub length: u32,
     /// The block is durable when the log is durable up to here.
     pub frame_end: Lsn,
 }
@@ -225,8 +248,8 @@ impl Index {
         let payload = group.place / PAGE * PAGE;
         Some(Position {
             payload: Lsn(payload),
-            offset: entry.offset,
-            length: entry.length,
+            offset: entry.offset(),
+            length: entry.length(),
             frame_end: Lsn(payload + group.place % PAGE * PAGE),
         })
     }
@@ -348,10 +371,24 @@ mod tests {
         index.begin_group(page as u32);
         for _ in 0..blocks {
             let number = index.end();
-            index.push(Entry::new(handle(hasher, number), 100, 0, 1, 7));
+            index.push(Entry::new(handle(hasher, number), (0, 100), 0, 1, 7));
         }
         let group = index.groups() - 1;
         index.place(group, Lsn(page * PAGE), Lsn((page + 2) * PAGE));
+    }
+
+    #[test]
+    fn place_and_length_of_every_block_that_a_record_holds_come_back() {
+        let name = handle(&Hasher::new(&[1; 32]), 1);
+        let most = (1 << OFFSET_BITS) - 1;
+        for offset in [0, 1, 4095, 65_535, 65_536, most - 6, most] {
+            for length in [0, 6, 65_535, 65_536, 65_542, most, most + 1] {
+                let mut entry = Entry::new(name, (offset, length), 3, 4, 5);
+                entry.set(Since::Dereferenced(9));
+                assert_eq!((entry.offset(), entry.length()), (offset, length));
+                assert_eq!((entry.device, entry.holder), (3, 4));
+            }
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! A block that is stored is durable in the *temporary log* first, where one sync serves all clients and the orderer.
 //! Many blocks live shortly: what is dereferenced within a minute is dropped there. The rest moves, in the order in
-//! which it came, to the *segments* of a repository in large batches. A long block goes to a segment at once, so that
-//! its bytes are written once.
+//! which it came, to the *segments* of a repository in large batches. Where one session stores much at a time, the blocks go to a segment at once,
+//! so that their bytes are written once ([decision 0107](../../../../docs/decisions/0107-short-blocks.md)).
 //!
 //! Clients trust nothing of this. The server checks what protects one client from another: that a block is the one
 //! that its handle names, quotas, and who may dereference what. Why it is as it is: `docs/decisions/0044-block-server.md`.
@@ -14,6 +14,7 @@
 //! | `index` | the blocks in the temporary log, in less than 64 bytes of memory each |
 //! | `quota` | devices, their sessions, and what they have stored |
 //! | [`record`] | records of blocks in the log (`docs/formats/shared-blocks.md`) |
+//! | `queue` | batches that wait, and how much of each session |
 //! | `gather` | many clients' batches in one frame of the log |
 //! | [`storage`] | the server over real storage, each step by a call |
 //! | `split` | a batch that is longer than a frame |
@@ -40,6 +41,7 @@ mod gather;
 mod index;
 mod moving;
 pub(crate) mod peek;
+mod queue;
 mod quota;
 pub mod record;
 pub mod server;
@@ -51,7 +53,7 @@ pub use batch::{Batch, Done, Receipt};
 pub use error::{Error, Limit};
 pub use index::Position;
 pub use moving::Moved;
-pub use quota::Quota;
+pub use quota::{Quota, Used};
 pub use server::Server;
 pub use storage::{Clock, Options, Progress, Storage};
 

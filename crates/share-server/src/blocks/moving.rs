@@ -1,4 +1,4 @@
-//! From the temporary log to the segments, and long blocks straight into them: one commit of the repository for both.
+//! From the temporary log to the segments, and large batches straight into them: one commit of the repository for both.
 //! Then the log's space is free, unless the orderer needs its entries.
 
 use store::Writer;
@@ -43,7 +43,7 @@ impl Storage {
         self.has_direct() || self.is_ripe()
     }
 
-    /// Whether long blocks wait for the segments.
+    /// Whether blocks wait to go straight to the segments.
     pub fn has_direct(&self) -> bool {
         !lock(&self.direct).items.is_empty()
     }
@@ -59,10 +59,10 @@ impl Storage {
         pressure.used > pressure.ring_bytes / 2
     }
 
-    /// Drops and moves what is due, stores long blocks, and frees the log's space. At most 32 MiB of the log at once.
+    /// Drops and moves what is due, stores what goes straight to the segments, and frees the log's space. At most 32 MiB of the log at once.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Store`]: nothing has moved, the long blocks' clients are told, and the next call tries
+    /// [`Error::Full`], [`Error::Store`]: nothing has moved, the clients of the others are told, and the next call tries
     /// again. [`Error::Log`]: the log has failed.
     pub fn advance(&self) -> Result<Moved, Error> {
         let mut writer = lock(&self.writer);
@@ -116,9 +116,9 @@ impl Storage {
             none => none.insert(Writer::begin(&self.repository)?),
         };
         let mut appended = false;
-        for long in direct.iter_mut().flat_map(|batch| &mut batch.long) {
-            long.is_new = writer.append(&long.record)?;
-            appended |= long.is_new;
+        for block in direct.iter_mut().flat_map(|batch| &mut batch.blocks) {
+            block.is_new = writer.append(&block.record)?;
+            appended |= block.is_new;
             moved.direct += 1;
         }
         for group in moves.chunk_by(|a, b| a.position.payload == b.position.payload) {
@@ -140,7 +140,7 @@ impl Storage {
         // When space is needed, the newest blocks move too.
         self.make_durable(&last.position)?;
         let from = first.position.offset;
-        let bytes = (last.position.offset - from) as usize + usize::from(last.position.length);
+        let bytes = (last.position.offset - from) as usize + last.position.length as usize;
         let Some(pages) = self.read_temporary(&first.position, from, bytes)? else {
             return Err(Error::Log(wal::LogError::Released {
                 lsn: first.position.payload,
@@ -149,7 +149,7 @@ impl Storage {
         let mut appended = false;
         for block in group {
             let at = (block.position.offset - from) as usize;
-            let frame = pages.slice(at..at + usize::from(block.position.length));
+            let frame = pages.slice(at..at + block.position.length as usize);
             match record_of(block.handle, frame, &self.hasher) {
                 Some(record) => appended |= writer.append(&record)?,
                 // A damaged block must not take the place of a good copy that a client may still store.
@@ -161,10 +161,13 @@ impl Storage {
         Ok(appended)
     }
 
-    /// The long blocks of a batch are durable: what is left of it waits for the log.
+    /// The blocks of a batch that went straight to the segments are durable: what is left of it waits for the log.
     fn stored(&self, batch: Direct) {
         let mut job = batch.job;
-        let stored = batch.long.iter().map(|long| (long.number, long.is_new));
+        let stored = batch
+            .blocks
+            .iter()
+            .map(|block| (block.number, block.is_new));
         job.stored.extend(stored);
         if job.blocks.is_empty() && job.entries.is_empty() {
             let durable = self.log.durable();

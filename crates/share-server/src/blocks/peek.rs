@@ -39,7 +39,7 @@ struct Place {
     payload: Lsn,
     digests: Arc<[Digest]>,
     offset: u32,
-    length: u16,
+    length: u32,
 }
 
 enum Source {
@@ -108,7 +108,7 @@ impl Peeked {
     /// A block that it holds, if it is what its name says.
     pub fn block(&self, handle: &Handle, hasher: &Hasher) -> Option<Record> {
         let place = self.blocks.get(handle)?;
-        let (from, length) = (place.offset as usize, usize::from(place.length));
+        let (from, length) = (place.offset as usize, place.length as usize);
         let first = from / PAGE_BYTES;
         let last = (from + length).div_ceil(PAGE_BYTES);
         let mut bytes = Vec::with_capacity((last - first) * PAGE_BYTES);

@@ -25,6 +25,17 @@ impl Quota {
     };
 }
 
+/// What a device has used of its quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Used {
+    /// Bytes of frames in the temporary log.
+    pub temporary_bytes: u64,
+    /// Bytes of frames that it stored today.
+    pub today_bytes: u64,
+    /// What it may use.
+    pub quota: Quota,
+}
+
 /// The most sessions at one time.
 const MAX_SESSIONS: usize = 1 << 20;
 
@@ -142,6 +153,17 @@ impl Accounts {
 
     fn account(&mut self, number: u16) -> Option<&mut Account> {
         self.accounts.get_mut(usize::from(number))?.as_mut()
+    }
+
+    /// What the device has used, on this day.
+    pub fn used(&self, number: u16, day: u32) -> Result<Used, Error> {
+        let account = self.accounts.get(usize::from(number));
+        let account = account.and_then(Option::as_ref).ok_or(Error::NoSession)?;
+        Ok(Used {
+            temporary_bytes: account.temporary,
+            today_bytes: if account.day == day { account.today } else { 0 },
+            quota: self.quota,
+        })
     }
 
     /// Whether the device may store so many bytes more today, and so many in the temporary log.

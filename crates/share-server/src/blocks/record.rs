@@ -16,8 +16,9 @@ pub const BLOCKS: Client = Client(2);
 pub const ENTRIES: Client = Client(3);
 /// The kind of a record of blocks.
 pub const STORED: u8 = 1;
-/// The longest frame of a block in the temporary log, bytes. Longer ones go straight into a segment.
-pub const MAX_TEMPORARY_BYTES: usize = u16::MAX as usize;
+/// The longest frame of a block in the temporary log, bytes: it must fit into one record. A longer one goes straight into a
+/// segment.
+pub const MAX_TEMPORARY_BYTES: usize = 1 << 20;
 
 const PAYLOAD_BYTES: usize = MAX_PIECES * PAGE_BYTES;
 const WHAT: &str = "record of blocks";
@@ -32,7 +33,7 @@ pub struct Described {
     /// Where its frame begins in the payload.
     pub offset: u32,
     /// Bytes of its frame.
-    pub length: u16,
+    pub length: u32,
 }
 
 /// The body of a record.
@@ -63,14 +64,14 @@ impl Body {
                 return Err(fields.bad("no such device"));
             }
             let handle = Handle::from_bytes(fields.array()?);
-            let length = fields.bounded(MAX_TEMPORARY_BYTES as u64, "a block is too long")? as u16;
+            let length = fields.bounded(MAX_TEMPORARY_BYTES as u64, "a block is too long")? as u32;
             decoded.blocks.push(Described {
                 device,
                 handle,
                 offset,
                 length,
             });
-            offset = offset.saturating_add(u32::from(length));
+            offset = offset.saturating_add(length);
         }
         let pages = (offset as usize).div_ceil(PAGE_BYTES);
         if decoded.blocks.is_empty() || pages * PAGE_BYTES != payload_bytes {
@@ -168,20 +169,42 @@ mod tests {
         builder.finish(&digests())
     }
 
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// A vector of the page that says what the bytes are, by its number.
+    fn vector(number: usize) -> String {
+        let page = include_str!("../../../../docs/formats/shared-blocks.md");
+        let vector = page.split("```vector").nth(number + 1).unwrap();
+        let vector = vector.split("```").next().unwrap();
+        vector.split_whitespace().collect()
+    }
+
+    #[test]
+    fn block_of_64_kib_has_the_bytes_of_the_page_and_a_longer_one_than_any_is_refused() {
+        let mut builder = Builder::default();
+        let frame = vec![7; 65_542];
+        builder.add(Device([0xd1; 32]), &Handle::from_bytes([0xa1; 32]), &frame);
+        let record = builder.finish(&digests());
+        assert_eq!(hex(&record.body), vector(1));
+        let body = Body::decode(&record.body, 17 * PAGE_BYTES).unwrap();
+        assert_eq!((body.blocks[0].offset, body.blocks[0].length), (0, 65_542));
+        for pages in [16, 18] {
+            assert!(Body::decode(&record.body, pages * PAGE_BYTES).is_err());
+        }
+        let long = vector(2);
+        let bytes = (0..long.len() / 2).map(|at| u8::from_str_radix(&long[2 * at..][..2], 16));
+        let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().unwrap();
+        let refused = Body::decode(&bytes, 257 * PAGE_BYTES).unwrap_err();
+        assert!(refused.to_string().contains("too long"), "{refused}");
+    }
+
     /// Frozen bytes: docs/formats/shared-blocks.md gives the same.
     #[test]
     fn body_of_the_page_is_written_and_read() {
-        let page = include_str!("../../../../docs/formats/shared-blocks.md");
-        let expected: String = page
-            .lines()
-            .skip_while(|line| !line.starts_with("```vector"))
-            .skip(1)
-            .take_while(|line| !line.starts_with("```"))
-            .flat_map(|line| line.split_whitespace())
-            .collect();
         let record = two_blocks();
-        let hex: String = record.body.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, expected);
+        assert_eq!(hex(&record.body), vector(0));
         assert_eq!((record.kind, record.payload.len()), (STORED, 1));
         assert_eq!(record.payload[0].page[..4], [0x11, 0x11, 0x11, 0x22]);
         let body = Body::decode(&record.body, PAGE_BYTES).unwrap();
@@ -205,7 +228,7 @@ mod tests {
                     .iter()
                     .flat_map(|b| &b.blocks)
                 {
-                    assert!(block.offset as usize + usize::from(block.length) <= PAGE_BYTES);
+                    assert!(block.offset as usize + block.length as usize <= PAGE_BYTES);
                 }
             }
         }
@@ -216,7 +239,8 @@ mod tests {
 
     #[test]
     fn full_builder_makes_a_record_that_the_log_takes() {
-        for frame in [vec![1; 6], vec![1; MAX_TEMPORARY_BYTES]] {
+        for (length, at_least) in [(6, 400), (64 << 10, 16), (MAX_TEMPORARY_BYTES, 1)] {
+            let frame = vec![1; length];
             let mut builder = Builder::default();
             let mut count = 0u32;
             while builder.has_room(frame.len()) {
@@ -225,7 +249,7 @@ mod tests {
                 count += 1;
             }
             let record = builder.finish(&digests());
-            assert!(count > 15);
+            assert!(count >= at_least);
             assert!(record.body.len() <= MAX_BODY_BYTES && record.payload.len() <= MAX_PIECES);
             let bytes = record.payload.len() * PAGE_BYTES;
             let body = Body::decode(&record.body, bytes).unwrap();

@@ -277,7 +277,7 @@ impl Shared {
     fn advance_while_there_is_work(&self) -> Result<(), Error> {
         while self.storage.has_work_for_segments() && !lock(&self.signals).stop {
             let moved: Moved = self.storage.advance()?;
-            // Batches whose long blocks are in the segments now wait for the log, and there is space.
+            // Batches with blocks that are in the segments now wait for the log, and there is space.
             lock(&self.signals).log = true;
             self.to_log.notify_one();
             if moved.is_nothing() {

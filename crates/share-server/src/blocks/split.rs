@@ -8,13 +8,14 @@ use wal::Mark;
 
 use super::batch::{Batch, Done, Receipt};
 use super::error::Error;
-use super::record::{MAX_TEMPORARY_BYTES, description_bytes};
+use super::record::description_bytes;
 
 /// The batches, each with who is told of it. `most`: bytes of the log that a batch may take, and `most_header` of them
-/// for descriptions. One with entries stays whole.
+/// for descriptions. `longest`: frames of more bytes do not go through the log. One with entries stays whole.
 pub(super) fn split(
     batch: Batch,
     done: Done,
+    longest: usize,
     (most, most_header): (u64, u64),
 ) -> Vec<(Batch, Done)> {
     let (session, entries) = (batch.session, batch.entries);
@@ -31,8 +32,7 @@ pub(super) fn split(
     let (mut bytes, mut header) = (0, 0);
     for record in batch.blocks {
         let length = record.frame.as_bytes().len();
-        // Longer ones do not go through the log.
-        if length <= MAX_TEMPORARY_BYTES {
+        if length <= longest {
             let description = description_bytes() as u64;
             (bytes, header) = (bytes + length as u64 + description, header + description);
             if bytes > most || header > most_header {

@@ -16,18 +16,22 @@ use wal::{Device as LogDevice, DigestKey, Key, Log, LogError, Lsn, PAGE_BYTES, V
 use super::batch::{Batch, Done};
 use super::entries::Entries;
 use super::error::Error;
-use super::gather::{Direct, Job, Long, Size, verify};
+use super::gather::{Direct, Job, Size, Straight, verify};
+use super::queue::Queue;
 use super::quota::Quota;
 use super::record::{BLOCKS, Body, ENTRIES, MAX_TEMPORARY_BYTES, STORED};
 use super::split::split;
 use super::window::{Offer, Window};
 use super::{Device, Session};
 
-/// The shortest ring of a temporary log: the longest block fits into an eighth of its window.
+/// The shortest ring of a temporary log: blocks of 128 KiB and more fit into a frame.
 pub const MIN_RING_BYTES: u64 = 4 << 20;
 const TICK: Duration = Duration::from_millis(100);
 const DAY: Duration = Duration::from_hours(24);
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
+/// If a session stores more bytes of frames than this at a time, they go straight to the segments. Less is cheaper in the
+/// log: one sync, and it may be dereferenced.
+const MUCH_BYTES: u64 = 1 << 20;
 
 /// Time since an instant that does not change, never going back.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
@@ -74,7 +78,7 @@ pub struct Storage {
     pub(super) window: Mutex<Window>,
     start: u32,
     waiting_bytes: u64,
-    pub(super) queue: Mutex<Waiting<Job>>,
+    pub(super) queue: Mutex<Queue>,
     pub(super) entries: Mutex<Entries>,
     /// Held during a commit: batches become durable in the order in which they came.
     pub(super) committing: Mutex<()>,
@@ -197,15 +201,33 @@ impl Storage {
     }
 
     /// Takes a batch; `done` is told when it is durable. If `done` is told an error, nothing of its entries was
-    /// appended, but long blocks may have been stored, and others if the batch has no entries.
+    /// appended, but blocks may have been stored.
+    ///
+    /// Blocks go through the log, unless they are more than 1 MiB together with those of the session that wait for it: then
+    /// the whole batch goes straight to the segments. So does a block that no frame of a short log holds.
     pub fn submit(&self, batch: Batch, done: Done) {
+        let longest = self.longest_for(&batch);
         let most = self.log.max_frame_bytes();
         let most = (Size::most_bytes(most), Size::most_header_bytes(most));
-        for (batch, done) in split(batch, done, most) {
-            if let Err((error, done)) = self.take(batch, done, MAX_TEMPORARY_BYTES) {
+        for (batch, done) in split(batch, done, longest, most) {
+            if let Err((error, done)) = self.take(batch, done, longest) {
                 done(Err(error));
             }
         }
+    }
+
+    /// The longest frame of this batch that goes through the log, bytes; 0: none does.
+    fn longest_for(&self, batch: &Batch) -> usize {
+        let frames = batch
+            .blocks
+            .iter()
+            .map(|block| block.frame.as_bytes().len());
+        let waiting = lock(&self.queue).bytes_of(batch.session);
+        if frames.sum::<usize>() as u64 + waiting > MUCH_BYTES {
+            return 0;
+        }
+        let fits = Size::most_block_bytes(self.log.max_frame_bytes());
+        MAX_TEMPORARY_BYTES.min(fits as usize)
     }
 
     /// Takes batches of the orderer's records, which become durable in this order: a later one never without those
@@ -222,8 +244,7 @@ impl Storage {
             return jobs.into_iter().for_each(refuse);
         }
         let mut queue = lock(&self.queue);
-        queue.bytes += jobs.iter().map(|job| job.size().bytes()).sum::<u64>();
-        queue.items.extend(jobs);
+        jobs.into_iter().for_each(|job| queue.push(job));
     }
 
     /// PSTORE: like a batch of one block that goes straight to the segments, however short it is.
@@ -240,7 +261,7 @@ impl Storage {
 
     /// `longest`: frames of more bytes go straight to the segments.
     fn take(&self, batch: Batch, done: Done, longest: usize) -> Result<(), (Error, Done)> {
-        let mut long = Vec::new();
+        let mut straight = Vec::new();
         let mut job = Job::new(batch.session, batch.entries, done);
         for (number, record) in batch.blocks.into_iter().enumerate() {
             if let Err(why) = verify(&self.hasher, &record) {
@@ -248,45 +269,44 @@ impl Storage {
                 return Err((Error::WrongBlock { handle, why }, job.done));
             }
             let length = record.frame.as_bytes().len();
-            match u16::try_from(length).ok().filter(|_| length <= longest) {
-                Some(length) => {
-                    let handle = record.handle;
-                    let frame = record.frame.as_bytes().clone();
-                    job.blocks.push((Offer { handle, length }, frame));
-                    job.numbers.push(number);
-                }
-                None => long.push(Long {
+            if length > longest {
+                straight.push(Straight {
                     number,
                     record,
                     is_new: false,
-                }),
+                });
+                continue;
             }
+            let offer = Offer {
+                handle: record.handle,
+                length: length as u32,
+            };
+            job.blocks.push((offer, record.frame.as_bytes().clone()));
+            job.numbers.push(number);
         }
         if !job.size().fits(self.log.max_frame_bytes()) {
             let bytes = job.size().bytes();
             let most = Size::most_bytes(self.log.max_frame_bytes());
             return Err((Error::TooLarge { bytes, most }, job.done));
         }
-        match long.is_empty() {
+        match straight.is_empty() {
             true => self.wait_for_log(job),
-            false => self.wait_for_segments(job, long),
+            false => self.wait_for_segments(job, straight),
         }
     }
 
     /// The batch waits for [`Storage::commit`].
     pub(super) fn wait_for_log(&self, job: Job) -> Result<(), (Error, Done)> {
         let mut queue = lock(&self.queue);
-        let bytes = job.size().bytes();
-        if queue.bytes + bytes > self.waiting_bytes {
+        if queue.bytes() + job.size().bytes() > self.waiting_bytes {
             return Err((too_busy(), job.done));
         }
-        queue.bytes += bytes;
-        queue.items.push_back(job);
+        queue.push(job);
         Ok(())
     }
 
-    fn wait_for_segments(&self, job: Job, long: Vec<Long>) -> Result<(), (Error, Done)> {
-        let bytes = long.iter().map(|long| long.record.len() as u64).sum();
+    fn wait_for_segments(&self, job: Job, blocks: Vec<Straight>) -> Result<(), (Error, Done)> {
+        let bytes = blocks.iter().map(|block| block.record.len() as u64).sum();
         let mut direct = lock(&self.direct);
         if direct.bytes + bytes > self.waiting_bytes && !direct.items.is_empty() {
             return Err((too_busy(), job.done));
@@ -296,7 +316,7 @@ impl Storage {
             return Err((error, job.done));
         }
         direct.bytes += bytes;
-        direct.items.push_back(Direct { job, long });
+        direct.items.push_back(Direct { job, blocks });
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use wal::Lsn;
 
 use super::error::Error;
 use super::index::{Entry, Index, MANY, Position, Since};
-use super::quota::{Accounts, Quota};
+use super::quota::{Accounts, Quota, Used};
 use super::{Device, Session};
 
 /// A block that is to be stored.
@@ -27,7 +27,7 @@ pub struct Offer {
     /// Its name, which was verified.
     pub handle: Handle,
     /// Bytes of its frame.
-    pub length: u16,
+    pub length: u32,
 }
 
 /// Blocks that moved on.
@@ -146,6 +146,14 @@ impl Window {
         Ok(())
     }
 
+    /// What the device of a session has used of its quota.
+    ///
+    /// # Errors
+    /// [`Error::NoSession`].
+    pub fn used(&self, session: Session, day: u32) -> Result<Used, Error> {
+        self.accounts.used(self.accounts.of(session)?, day)
+    }
+
     /// Where later calls of [`Window::undo`] return to.
     pub fn before(&self) -> Before {
         Before {
@@ -176,8 +184,8 @@ impl Window {
         }
         let bytes = u64::from(offer.length);
         self.accounts.charge(account, bytes, bytes);
-        let mut entry = Entry::new(offer.handle, offer.length, account, session.0, now);
-        entry.offset = offset;
+        let place = (offset, offer.length);
+        let entry = Entry::new(offer.handle, place, account, session.0, now);
         self.index.push(entry);
         Ok(true)
     }
@@ -192,7 +200,7 @@ impl Window {
     /// The blocks since `before` were not appended.
     pub fn undo(&mut self, before: Before) {
         for entry in self.index.truncate(before.end, before.groups) {
-            let bytes = u64::from(entry.length);
+            let bytes = u64::from(entry.length());
             self.accounts.release(entry.device, bytes, true);
         }
     }
@@ -207,8 +215,8 @@ impl Window {
         }
         let account = self.accounts.number(device)?;
         self.accounts.charge(account, u64::from(offer.length), 0);
-        let mut entry = Entry::new(offer.handle, offer.length, account, MANY, 0);
-        entry.offset = offset;
+        let place = (offset, offer.length);
+        let entry = Entry::new(offer.handle, place, account, MANY, 0);
         self.index.push(entry);
         Ok(())
     }
@@ -315,7 +323,7 @@ impl Window {
                     let entry = self.index.get(number).copied();
                     let position = self.index.position(number);
                     if let (Some(entry), Some(position)) = (entry, position) {
-                        bytes += u64::from(entry.length);
+                        bytes += u64::from(entry.length());
                         leaving.moves.push(Moving {
                             handle: entry.handle,
                             position,
@@ -344,7 +352,7 @@ impl Window {
 
     fn forget(&mut self, number: u64) {
         if let Some(entry) = self.index.remove(number) {
-            let bytes = u64::from(entry.length);
+            let bytes = u64::from(entry.length());
             self.accounts.release(entry.device, bytes, false);
         }
     }
@@ -354,7 +362,7 @@ impl Window {
     pub fn left(&mut self, until: u64) -> Option<Lsn> {
         let (removed, released) = self.index.advance(until);
         for entry in removed {
-            let bytes = u64::from(entry.length);
+            let bytes = u64::from(entry.length());
             self.accounts.release(entry.device, bytes, false);
         }
         released

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use store::disk::{Disk, DiskFile, Lock};
+use store::disk::{Disk, DiskFile, Lock, Space};
 
 /// The part of a server's directory that has the log of an epoch.
 pub(super) fn disk(root: &Arc<dyn Disk>, epoch: u64) -> Arc<dyn Disk> {
@@ -68,6 +68,10 @@ impl Disk for Below {
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
         self.root.list(&self.name(dir))
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        self.root.space()
     }
 
     fn lock(&self, name: &str) -> io::Result<Option<Lock>> {

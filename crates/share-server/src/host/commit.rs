@@ -349,6 +349,7 @@ impl Core {
     }
 
     /// Bells of the sessions that have something to draw.
+    #[cfg(test)]
     pub(super) fn bells_of_news(&self) -> Vec<Arc<Bell>> {
         let state = lock(&self.state);
         state.bells(|state, device| state.orderer.has_news(device))

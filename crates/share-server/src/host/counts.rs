@@ -23,6 +23,8 @@ pub struct Counts {
     pub busy: u64,
     /// Messages that must wait: the device's quota is used up.
     pub quota: u64,
+    /// Entries that were not ordered, because blocks before them were missing.
+    pub unstored: u64,
     /// Messages with a bad signature, or of another device than the connection's.
     pub forged: u64,
 }

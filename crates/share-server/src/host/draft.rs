@@ -37,6 +37,8 @@ pub struct Delivery {
     pub asked: bool,
     /// This entry cannot be ordered.
     pub refused: Option<[u8; 32]>,
+    /// This entry was not ordered: blocks that its author stored before it are missing.
+    pub unstored: Option<[u8; 32]>,
 }
 
 /// A delivery whose leaves are not read yet.
@@ -98,6 +100,7 @@ impl Draft {
             attests: drawn.attests,
             asked: drawn.asked,
             refused: drawn.refused,
+            unstored: drawn.unstored,
         }
     }
 }

@@ -16,7 +16,9 @@
 //! | `session` | [`Session`]: one connection of a device |
 //! | `commit` | what waits becomes durable, and gets its note |
 //! | `gather` | when a commit waits for more entries |
+//! | [`promise`] | an entry is ordered after the blocks that came before it |
 //! | `moving` | leaves go from the temporary log to files |
+//! | `pulse` | when each device is sent a heartbeat |
 //! | `worker` | the two threads that call these |
 //! | `start` | reading the directory |
 //! | `directory` | the names in it; a new one |
@@ -56,6 +58,8 @@ mod moving;
 mod options;
 mod outside;
 pub(crate) mod parts;
+pub mod promise;
+mod pulse;
 pub mod rate;
 pub mod record;
 mod repair;
@@ -232,9 +236,9 @@ impl Host {
         &self.core.policies
     }
 
-    /// How often a device that has everything is sent the newest note.
-    pub fn heartbeat(&self) -> std::time::Duration {
-        self.core.options.heartbeat
+    /// How it works.
+    pub fn options(&self) -> &HostOptions {
+        &self.core.options
     }
 
     /// Begins a session of a device that has proved its key. A session that it had is over. `wake` is called when
@@ -297,6 +301,8 @@ pub(crate) struct Core {
     /// The server's own session: its batches have no blocks.
     own: blocks::Session,
     state: Mutex<State>,
+    /// Bytes of messages and answers of each device.
+    meter: Mutex<rate::Rates>,
     tail: Mutex<Tail>,
     leaves: Leaves,
     trail: Mutex<Trail>,
@@ -311,8 +317,10 @@ struct State {
     orderer: Orderer<Product, Roster, rate::Rates>,
     slots: HashMap<DeviceKey, Slot>,
     last_slot: u64,
-    /// What each device may write.
-    entry_kib: rate::Rates,
+    /// No device is due for a heartbeat before.
+    beat_at: Instant,
+    /// Bytes of entries that each device may write.
+    entry_bytes: rate::Rates,
     /// Who waits for which mark of the next commit.
     owners: HashMap<Nonce, DeviceKey>,
     /// Bytes of entries that wait for the next commit.
@@ -330,6 +338,7 @@ struct State {
 struct Slot {
     number: u64,
     bell: Arc<session::Bell>,
+    pulse: pulse::Pulse,
     /// Proofs of the device's marks that it was not sent yet: the leaf's position, and the mark.
     proofs: Vec<(u64, Nonce, MarkProof)>,
 }

@@ -12,15 +12,17 @@ use ordering::orderer::Limits;
 pub struct HostOptions {
     /// Sessions at a time, and entries and marks that wait for a commit.
     pub limits: Limits,
-    /// Messages of each device to the orderer.
-    pub rate: Rate,
-    /// KiB of entries of each device: they are kept for ever.
-    pub entry_kib: Rate,
+    /// Bytes of messages and answers of each device, as they are counted.
+    pub bytes: Rate,
+    /// Entries of each device.
+    pub entries: Rate,
+    /// Bytes of entries of each device: they are kept for ever.
+    pub entry_bytes: Rate,
     /// The window of dereferencing, and what each device may store.
     pub blocks: blocks::Options,
     /// Bounds of the mailbox.
     pub mailbox: Bounds,
-    /// How often a device that has everything is sent the newest note.
+    /// A device that was sent nothing for so long is sent the newest note, if it wishes for no shorter pause.
     pub heartbeat: Duration,
     /// How long a commit waits for more entries at most, when many devices write.
     pub gather: Duration,
@@ -37,10 +39,17 @@ impl Default for HostOptions {
                 sessions: 10_000,
                 ..Limits::default()
             },
-            rate: Rate::default(),
-            entry_kib: Rate {
-                per_second: 1 << 10,
-                burst: 64 << 10,
+            bytes: Rate {
+                per_second: 1 << 30,
+                burst: 1 << 30,
+            },
+            entries: Rate {
+                per_second: 4000,
+                burst: 8000,
+            },
+            entry_bytes: Rate {
+                per_second: 1 << 20,
+                burst: 64 << 20,
             },
             blocks: blocks::Options::default(),
             mailbox: Bounds::default(),

@@ -44,7 +44,7 @@ enum Newest {
 struct Temporary {
     recovery: Recovery,
     /// The first page of the record that a block is in, and the block's offset and length in the record's pages.
-    blocks: HashMap<Handle, (Lsn, u32, u16)>,
+    blocks: HashMap<Handle, (Lsn, u32, u32)>,
 }
 
 impl Outside {
@@ -163,7 +163,7 @@ impl Temporary {
     /// A block. Damage of another block on the same page does not matter.
     fn get(&self, handle: &Handle) -> Option<Record> {
         let (payload, offset, length) = *self.blocks.get(handle)?;
-        let (begin, end) = (offset as usize, offset as usize + usize::from(length));
+        let (begin, end) = (offset as usize, offset as usize + length as usize);
         let first = begin / PAGE_BYTES;
         let mut pages = Vec::new();
         for number in first..end.div_ceil(PAGE_BYTES) {
@@ -172,7 +172,7 @@ impl Temporary {
             pages.extend_from_slice(&page);
         }
         let from = begin - first * PAGE_BYTES;
-        let frame = pages.get(from..from + usize::from(length))?;
+        let frame = pages.get(from..from + length as usize)?;
         let frame = Frame::parse(bytes::Bytes::copy_from_slice(frame)).ok()?;
         Some(Record {
             handle: *handle,

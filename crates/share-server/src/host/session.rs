@@ -3,14 +3,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use store::disk::Space;
 use trust::device::{DeviceKey, KnownDevice};
 use trust::{Handle, Record};
 use trust_shared::mark::{MarkProof, Nonce};
 
 use super::draft::{Delivery, Draft};
+use super::promise::{Asked, Promise, Turn};
+use super::pulse::Pulse;
 use super::record::StoredLeaf;
 use super::tail::MAX_TAIL_BYTES;
 use super::{Core, HostError, Slot, State};
@@ -58,6 +61,7 @@ pub struct Session {
     number: u64,
     bell: Arc<Bell>,
     blocks: blocks::Session,
+    promise: Promise,
 }
 
 impl Session {
@@ -86,6 +90,7 @@ impl Session {
         let slot = Slot {
             number,
             bell: Arc::clone(&bell),
+            pulse: Pulse::new(core.options.heartbeat, Instant::now()),
             proofs: Vec::new(),
         };
         let before = state.slots.insert(device, slot);
@@ -100,6 +105,7 @@ impl Session {
             number,
             bell,
             blocks,
+            promise: Promise::default(),
         })
     }
 
@@ -112,21 +118,88 @@ impl Session {
         self.device
     }
 
-    /// A message for the orderer. The first one must open the session.
+    /// The device has sent a message, or is given an answer, which counts so many bytes. Gives how long it rests before the
+    /// next. Reconnecting changes nothing.
+    pub fn pay(&self, bytes: u64) -> Duration {
+        lock(&self.core.meter).pay(self.device, bytes, Instant::now())
+    }
+
+    /// From now on the device is sent something at least after each such pause.
+    pub fn set_heartbeat(&self, pause: Duration) {
+        let mut state = lock(&self.core.state);
+        if state.slot(self).is_ok()
+            && let Some(slot) = state.slots.get_mut(&self.device)
+        {
+            slot.pulse = Pulse::new(pause, Instant::now());
+            let due = slot.pulse.due();
+            state.beat_at = state.beat_at.min(due);
+        }
+        drop(state);
+        self.core.signals.look_at_deadlines();
+    }
+
+    /// A message for the orderer. The first one must open the session. An entry for which blocks are under way is turned
+    /// away as busy; [`Session::order`] does not need another try.
     ///
     /// # Errors
     /// [`HostError::Turned`], [`HostError::NoMember`], [`HostError::Superseded`]; [`HostError::Restored`],
     /// [`HostError::Blocks`] or [`HostError::Stopped`] when the orderer has stopped.
     pub fn receive(&self, request: &Request<Product>) -> Result<(), HostError> {
-        let taken = self.take(request);
+        match request {
+            Request::Entry(_) => self.order(request, &self.turn()),
+            _ => self.count(self.take(request, None)),
+        }
+    }
+
+    /// The place of an entry that comes now: after all that was stored and asked for in this session until now.
+    pub fn turn(&self) -> Turn {
+        self.promise.entry()
+    }
+
+    /// The same for an entry that has its place. If blocks that came before are missing, it is not ordered, and the
+    /// device is told so by a delivery: that is no error.
+    ///
+    /// # Errors
+    /// As [`Session::receive`]. [`Turned::Busy`] when the turn is not ready.
+    pub fn order(&self, request: &Request<Product>, turn: &Turn) -> Result<(), HostError> {
+        let taken = match turn.is_ready() {
+            true => self.take(request, Some(turn)),
+            false => Err(Turned::Busy.into()),
+        };
+        self.count(taken)
+    }
+
+    fn count(&self, taken: Result<(), HostError>) -> Result<(), HostError> {
         if let Err(HostError::Turned(why)) = &taken {
             lock(&self.core.state).counts.turned(*why);
         }
         taken
     }
 
-    fn take(&self, request: &Request<Product>) -> Result<(), HostError> {
+    /// An entry came before its blocks: its author is told.
+    fn unstored(&self, entry: &Entry, turn: &Turn) -> Result<(), HostError> {
+        let bell = {
+            let mut state = lock(&self.core.state);
+            state.is_running()?;
+            let bell = Arc::clone(&state.slot(self)?.bell);
+            if !state.orderer.unstored(self.device, entry)? {
+                return Ok(());
+            }
+            state.counts.unstored += 1;
+            bell
+        };
+        turn.told();
+        bell.ring();
+        Ok(())
+    }
+
+    fn take(&self, request: &Request<Product>, turn: Option<&Turn>) -> Result<(), HostError> {
         self.judge(&mut lock(&self.core.state), request)?;
+        if let (Request::Entry(entry), Some(turn)) = (request, turn)
+            && turn.lacks()
+        {
+            return self.unstored(entry, turn);
+        }
         if let Request::Open(Some(note)) = request
             && note.note().log.epoch != self.core.epoch
         {
@@ -217,6 +290,9 @@ impl Session {
         let Some(drawn) = state.orderer.draw(self.device) else {
             return Ok(None);
         };
+        if let Some(slot) = state.slots.get_mut(&self.device) {
+            slot.pulse.sent(Instant::now());
+        }
         let proofs = state.proofs_before(self.device, drawn.leaves.end);
         drop(state);
         Ok(Some(Draft::new(&self.core, drawn, proofs)))
@@ -291,6 +367,7 @@ impl Session {
         if self.is_valid().is_err() {
             return done(Err(blocks::Error::NoSession));
         }
+        let done = self.promised(blocks.iter().map(|block| block.handle).collect(), done);
         let batch = Batch {
             session: self.blocks,
             blocks,
@@ -304,7 +381,27 @@ impl Session {
         if self.is_valid().is_err() {
             return done(Err(blocks::Error::NoSession));
         }
+        let done = self.promised(vec![block.handle], done);
         self.core.blocks.submit_permanent(self.blocks, block, done);
+    }
+
+    /// Entries that come from now on wait for the answer about these blocks.
+    fn promised(&self, handles: Vec<Handle>, done: Done) -> Done {
+        let asked = self.promise.ask(handles);
+        Box::new(move |result| {
+            // The client is told first: then it knows which blocks when it is told of the entry.
+            let is_stored = result.is_ok();
+            done(result);
+            match is_stored {
+                true => asked.stored(),
+                false => drop(asked),
+            }
+        })
+    }
+
+    /// CSTORE has come, and will be answered: entries that come from now on wait for the answer.
+    pub fn asks(&self, handles: &[Handle]) -> Asked {
+        self.promise.ask(handles.to_vec())
     }
 
     /// RETRIEVE. Reads from the disk.
@@ -317,7 +414,7 @@ impl Session {
         Ok(storage.retrieve(self.blocks, handle)?)
     }
 
-    /// CSTORE. May read from the disk.
+    /// CSTORE of one block ([`Session::asks`]). May read from the disk.
     ///
     /// # Errors
     /// [`HostError::NoMember`], [`HostError::Superseded`]; those of [`blocks::Storage::cstore`].
@@ -325,6 +422,17 @@ impl Session {
         self.is_valid()?;
         let storage = self.core.blocks.storage();
         Ok(storage.cstore(self.blocks, handle)?)
+    }
+
+    /// USAGE: what the device has used of its quota, and the file system with the blocks, if it says how large it is.
+    ///
+    /// # Errors
+    /// [`HostError::NoMember`], [`HostError::Superseded`].
+    pub fn usage(&self) -> Result<(blocks::Used, Option<Space>), HostError> {
+        self.is_valid()?;
+        let storage = self.core.blocks.storage();
+        let space = storage.repository().disk_shared().space();
+        Ok((storage.used(self.blocks)?, space.ok()))
     }
 
     /// DECREF.
@@ -380,10 +488,7 @@ impl State {
     /// Whether the device may write so many bytes now; they are counted.
     fn has_room_for(&mut self, device: DeviceKey, request: &Request<Product>) -> bool {
         match request {
-            Request::Entry(entry) => {
-                let kib = entry_bytes(entry).div_ceil(1 << 10);
-                self.entry_kib.allows(device, kib)
-            }
+            Request::Entry(entry) => self.entry_bytes.allows(device, entry_bytes(entry)),
             _ => true,
         }
     }

@@ -69,7 +69,7 @@ pub(super) fn start(
         tail,
     } = read_log(&place, &policies, &storage, found)?;
     let scheme = Signed::of(&policies, key, Arc::new(NoSource));
-    let rates = Rates::new(options.rate);
+    let rates = Rates::new(options.entries);
     let notary = scheme.clone();
     let mut ordering = Orderer::start(scheme, options.limits, rates, ledger);
     for attest in confirmed::read(&*place.disk, volume, epoch) {
@@ -89,7 +89,8 @@ pub(super) fn start(
             orderer: ordering,
             slots: HashMap::new(),
             last_slot: 0,
-            entry_kib: Rates::new(options.entry_kib),
+            beat_at: Instant::now(),
+            entry_bytes: Rates::new(options.entry_bytes),
             owners: HashMap::new(),
             waiting_bytes: 0,
             commit: None,
@@ -98,6 +99,7 @@ pub(super) fn start(
             counts: Counts::default(),
             stopped: None,
         }),
+        meter: Mutex::new(Rates::new(options.bytes)),
         tail: Mutex::new(tail),
         leaves,
         trail: Mutex::new(trail),

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::commit::Woken;
-use super::{Core, Host, HostError, mailbox};
+use super::session::Bell;
+use super::{Core, Host, HostError, State, mailbox};
 use crate::blocks::storage::lock;
 
+/// The devices are looked at so often at most, because each look is at all of them.
+const BEAT_EVERY: Duration = Duration::from_millis(50);
 /// How often the tail is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the devices' Attests rest at least before they are kept again, and how many times as long as that took: all
@@ -52,16 +55,9 @@ impl Drop for Host {
 }
 
 fn commit(core: &Arc<Core>) {
-    let mut next_beat = Instant::now() + core.options.heartbeat;
     loop {
         let now = Instant::now();
-        let mut until = next_beat;
-        if now >= next_beat {
-            next_beat = now + core.options.heartbeat;
-            lock(&core.state).orderer.beat();
-            wake(core);
-            until = next_beat;
-        }
+        let next_beat = core.beat(now);
         let again = core.try_again(now);
         let gathered = core.gathered(now);
         let (calls, deadline) = {
@@ -72,7 +68,7 @@ fn commit(core: &Arc<Core>) {
         let until = [again, gathered, deadline]
             .into_iter()
             .flatten()
-            .fold(until, Instant::min);
+            .fold(next_beat, Instant::min);
         loop {
             match core.signals.wait_to_commit(until) {
                 Woken::Sign => core.sign_note(),
@@ -80,12 +76,6 @@ fn commit(core: &Arc<Core>) {
                 Woken::Stop => return,
             }
         }
-    }
-}
-
-fn wake(core: &Core) {
-    for bell in core.bells_of_news() {
-        bell.ring();
     }
 }
 
@@ -120,4 +110,39 @@ fn keep_attests(core: &Core, kept: u64) -> Option<u64> {
     let rest = ATTESTS_REST.max(ATTESTS_OF_TIME * began.elapsed());
     let goes_on = newest == kept || core.signals.rest(rest.min(LOOK_EVERY));
     goes_on.then_some(newest)
+}
+
+impl Core {
+    /// Wakes the sessions of devices that are due. Gives when the next one will be. It is called often, and mostly none
+    /// is.
+    pub(super) fn beat(&self, now: Instant) -> Instant {
+        let (bells, next) = {
+            let mut state = lock(&self.state);
+            if now < state.beat_at {
+                return state.beat_at;
+            }
+            let bells = state.beat(now, self.options.heartbeat);
+            (bells, state.beat_at)
+        };
+        bells.iter().for_each(|bell| bell.ring());
+        next
+    }
+}
+
+impl State {
+    fn beat(&mut self, now: Instant, idle: Duration) -> Vec<Arc<Bell>> {
+        let mut next = now.checked_add(idle).unwrap_or(now);
+        let mut bells = Vec::new();
+        for (device, slot) in &mut self.slots {
+            if slot.pulse.due() <= now {
+                slot.pulse.sent(now);
+                self.orderer.beat_to(*device);
+                bells.push(Arc::clone(&slot.bell));
+            }
+            next = next.min(slot.pulse.due());
+        }
+        let soonest = now.checked_add(BEAT_EVERY).unwrap_or(now);
+        self.beat_at = next.max(soonest);
+        bells
+    }
 }

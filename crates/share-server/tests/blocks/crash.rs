@@ -11,7 +11,7 @@ use sim::disk::CrashDisk;
 use store::Repository;
 use trust::{Handle, Record};
 
-use crate::support::{self, DEVICE_BYTES, Time, answered, block, entry, session, submit};
+use crate::support::{self, DEVICE_BYTES, Time, answered, block, entry, much, session, submit};
 
 /// The most outcomes of one stop, for the log and for the segments.
 const LOG_OUTCOMES: u64 = 8;
@@ -102,7 +102,15 @@ fn steps(storage: &Storage, world: &World, told: &mut Acknowledged) -> Result<()
         told,
     )?;
     store(storage, other, std::slice::from_ref(&shared), &[2], told)?;
-    store(storage, one, &[block(3, 70_000), block(4, 20)], &[3], told)?;
+    store(
+        storage,
+        one,
+        &[block(3, 64 << 10), block(4, 20)],
+        &[3],
+        told,
+    )?;
+    // More than 1 MiB: straight to the segments, and then the entry.
+    store(storage, one, &much(20), &[4], told)?;
     told.blocks.remove(&short_lived.handle);
     assert!(storage.decref(one, &short_lived.handle)?);
     assert!(!storage.decref(one, &shared.handle)?);
@@ -111,10 +119,19 @@ fn steps(storage: &Storage, world: &World, told: &mut Acknowledged) -> Result<()
     world.pass(61);
     storage.advance()?;
     // The dropped block comes again, and others after it.
-    store(storage, other, &[short_lived, block(6, 50_000)], &[4], told)?;
+    store(storage, other, &[short_lived, block(6, 50_000)], &[5], told)?;
     world.pass(200);
     storage.advance()?;
-    store(storage, other, &[block(7, 1), block(3, 70_000)], &[5], told)?;
+    store(
+        storage,
+        other,
+        &[block(7, 1), block(3, 64 << 10)],
+        &[6],
+        told,
+    )?;
+    // What is there already, and what the log has, too.
+    let again = [much(20), vec![block(7, 1), block(8, 5000)]].concat();
+    store(storage, other, &again, &[], told)?;
     storage.settle().map(drop)
 }
 

@@ -11,7 +11,7 @@ use trust::Record;
 use wal::Device as LogDevice;
 
 use crate::support::{
-    self, DEVICE_BYTES, RING_BYTES, Time, answered, block, session, store, submit,
+    self, DEVICE_BYTES, RING_BYTES, Time, answered, block, much, session, store, submit,
 };
 
 struct Place {
@@ -48,7 +48,7 @@ fn check(storage: &Storage, blocks: &[Record]) {
     }
 }
 
-/// Moves and a long block with the disk full from an operation on. Returns whether anything met it.
+/// Moves, and blocks that bypass the log, with the disk full from an operation on. Returns whether anything met it.
 fn moves_on_a_full_disk(from: u64) -> bool {
     let place = place();
     let storage = place.open();
@@ -58,8 +58,8 @@ fn moves_on_a_full_disk(from: u64) -> bool {
     place.time.pass(Duration::from_secs(200));
     let before = place.disk.operations();
     place.disk.full_from(before + from);
-    let long = block(4, 100_000);
-    let answer = submit(&storage, one, vec![long.clone()], Vec::new());
+    let many = much(20);
+    let answer = submit(&storage, one, many.clone(), Vec::new());
     let moved = storage.advance();
     let told = answered(&answer).expect("an answer");
     let met = moved.is_err();
@@ -71,12 +71,12 @@ fn moves_on_a_full_disk(from: u64) -> bool {
         check(&storage, &[&blocks[..], &[block(5, 700)]].concat());
     }
     place.disk.free_space();
-    let answer = submit(&storage, one, vec![long.clone()], Vec::new());
+    let answer = submit(&storage, one, many.clone(), Vec::new());
     place.time.pass(Duration::from_secs(200));
     storage.settle().unwrap();
     answered(&answer).unwrap().unwrap();
     assert_eq!(storage.temporary_blocks(), 0);
-    check(&storage, &[&blocks[..], &[long]].concat());
+    check(&storage, &[&blocks[..], &many].concat());
     met
 }
 

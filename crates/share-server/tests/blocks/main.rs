@@ -6,6 +6,7 @@ mod crash;
 mod explorer;
 mod full;
 mod kill;
+mod measure;
 mod served;
 mod spec;
 mod support;

@@ -11,7 +11,9 @@ use store::Repository;
 use trust::{Frame, Record, Reject};
 use wal::{Device as LogDevice, Lsn};
 
-use crate::support::{self, DEVICE_BYTES, Time, answered, block, entry, session, store, submit};
+use crate::support::{
+    self, DEVICE_BYTES, Time, answered, block, entry, much, session, store, submit,
+};
 
 struct Place {
     device: Arc<SimDevice>,
@@ -199,10 +201,14 @@ fn quota_of_a_device_is_said_with_what_is_left_and_spares_others() {
     assert!(!storage.cstore(one, &block(2, 100).handle).unwrap());
     store(&storage, one, &[block(1, 6000)]).unwrap();
     store(&storage, other, &[block(3, 6000)]).unwrap();
-    // Long blocks count for the day.
-    submit(&storage, one, vec![block(4, 70_000)], Vec::new());
-    let answer = submit(&storage, one, vec![block(4, 70_000)], Vec::new());
-    let refused = answered(&answer).unwrap();
+    // What goes straight to the segments counts for the day.
+    let refused = Arc::new(std::sync::Mutex::new(None));
+    for number in [4, 5] {
+        let place = refused.clone();
+        let done = move |result| *place.lock().unwrap() = Some(result);
+        storage.pstore(one, block(number, 15_000), Box::new(done));
+    }
+    let refused = refused.lock().unwrap().take().expect("an answer");
     assert!(
         matches!(
             refused,
@@ -283,7 +289,7 @@ fn one_sync_serves_all_batches_and_the_orderers_entries() {
 }
 
 #[test]
-fn long_blocks_are_written_once() {
+fn much_at_a_time_is_written_once() {
     let place = place();
     let storage = place.open(Options::default());
     let one = session(&storage, 1);
@@ -305,19 +311,19 @@ fn long_blocks_are_written_once() {
         storage.retrieve(one, &blocks[5].handle).unwrap().as_ref(),
         Some(&blocks[5])
     );
-    // With an entry: the entry comes after the blocks.
-    let mixed = vec![block(40, 128 << 10), block(41, 10), block(1, 128 << 10)];
+    // With an entry: the entry comes after the blocks. A DECREF takes nothing back.
+    let mixed = [much(40), vec![block(70, 10), block(1, 128 << 10)]].concat();
     let answer = submit(&storage, one, mixed, vec![entry(7)]);
     assert_eq!(storage.commit(), Progress::Idle);
     storage.advance().unwrap();
     assert!(answered(&answer).is_none());
     assert_eq!(storage.commit(), Progress::Done);
-    assert_eq!(
-        answered(&answer).unwrap().unwrap().stored,
-        [true, true, false]
-    );
+    let stored = answered(&answer).unwrap().unwrap().stored;
+    assert_eq!(stored, [&[true; 18][..], &[false]].concat());
+    assert!(!storage.decref(one, &block(70, 10).handle).unwrap());
+    assert!(storage.cstore(one, &block(70, 10).handle).unwrap());
     // And PSTORE of a short one.
-    let (stored, seen) = (block(50, 100), Arc::new(std::sync::Mutex::new(None)));
+    let (stored, seen) = (block(80, 100), Arc::new(std::sync::Mutex::new(None)));
     let place = seen.clone();
     storage.pstore(
         one,
@@ -330,18 +336,80 @@ fn long_blocks_are_written_once() {
 }
 
 #[test]
+fn raw_block_of_64_kib_costs_one_sync_and_can_be_dereferenced() {
+    let place = place();
+    let storage = place.open(Options::default());
+    let one = session(&storage, 1);
+    let (lives, dies) = (block(1, 64 << 10), block(2, 64 << 10));
+    let before = place.device.syncs();
+    for block in [&lives, &dies] {
+        assert!(block.frame.as_bytes().len() > 64 << 10);
+        store(&storage, one, std::slice::from_ref(block)).unwrap();
+    }
+    assert_eq!(place.device.syncs(), before + 2);
+    assert!(!storage.has_direct());
+    assert!(storage.decref(one, &dies.handle).unwrap());
+    drop(storage);
+    // A restart finds both, and then nobody holds them.
+    let storage = place.open(Options::default());
+    let one = session(&storage, 1);
+    for block in [&lives, &dies] {
+        let found = storage.retrieve(one, &block.handle).unwrap();
+        assert_eq!(found.as_ref(), Some(block));
+    }
+    storage.settle().unwrap();
+    assert_eq!(
+        (storage.temporary_blocks(), place.repository.index_entries()),
+        (0, 2)
+    );
+    assert_eq!(storage.retrieve(one, &lives.handle).unwrap(), Some(lives));
+}
+
+#[test]
+fn amount_of_a_session_decides_and_not_the_length_of_a_block() {
+    let place = place();
+    let storage = place.open(Options::default());
+    let (one, other) = (session(&storage, 1), session(&storage, 2));
+    let each = |number| vec![block(number, 200_000)];
+    // One after the other they go through the log, however many.
+    for number in 0..6 {
+        store(&storage, one, &each(number)).unwrap();
+    }
+    assert!(!storage.has_direct());
+    // What waits together with them: the sixth is too much, and another session's is not.
+    let answers: Vec<_> = (10..16)
+        .map(|number| submit(&storage, one, each(number), Vec::new()))
+        .collect();
+    assert!(storage.has_direct());
+    let others = submit(&storage, other, each(20), Vec::new());
+    while storage.commit() == Progress::Done {}
+    let durable = answers.iter().filter(|answer| answered(answer).is_some());
+    assert_eq!(durable.count(), 5);
+    assert!(answered(&others).unwrap().is_ok());
+    assert_eq!(storage.advance().unwrap().direct, 1);
+    assert!(answered(&answers[5]).unwrap().is_ok());
+    // Nothing waits any more, so the next one goes through the log again.
+    store(&storage, one, &each(30)).unwrap();
+    // A block that no frame of this log holds goes straight to the segments.
+    let large = submit(&storage, one, vec![block(40, 300_000)], Vec::new());
+    assert!(storage.has_direct() && answered(&large).is_none());
+    storage.advance().unwrap();
+    assert!(answered(&large).unwrap().is_ok());
+}
+
+#[test]
 fn blocks_that_no_frame_holds_go_in_several() {
     let place = place();
     let storage = place.open(Options::default());
     let one = session(&storage, 1);
-    let mut blocks: Vec<Record> = (0..40).map(|n| block(n, 60_000)).collect();
-    blocks.insert(20, block(50, 200_000));
+    let mut blocks: Vec<Record> = (0..12).map(|n| block(n, 60_000)).collect();
+    blocks.insert(6, block(50, 200_000));
     let answer = submit(&storage, one, blocks.clone(), Vec::new());
     for _ in 0..100 {
         while storage.commit() == Progress::Done {}
         storage.advance().unwrap();
     }
-    assert_eq!(answered(&answer).unwrap().unwrap().stored, [true; 41]);
+    assert_eq!(answered(&answer).unwrap().unwrap().stored, [true; 13]);
     let again = submit(&storage, one, blocks.clone(), Vec::new());
     for _ in 0..100 {
         while storage.commit() == Progress::Done {}
@@ -353,9 +421,9 @@ fn blocks_that_no_frame_holds_go_in_several() {
         assert_eq!(found.as_ref(), Some(block));
     }
     // Of several batches that are one, the first that fails fails it.
-    blocks[39] = Record {
+    blocks[12] = Record {
         handle: blocks[0].handle,
-        ..blocks[39].clone()
+        ..blocks[12].clone()
     };
     let answer = submit(&storage, one, blocks, Vec::new());
     for _ in 0..100 {
@@ -515,9 +583,10 @@ fn clients_at_once_share_syncs_and_are_all_answered() {
                     let found = server.storage().retrieve(session, &mine.handle).unwrap();
                     assert_eq!(found, Some(mine));
                 }
-                let long = block(1000 + client, 100_000);
-                server.store(session, vec![long.clone()]).unwrap();
-                server.pstore(session, block(2000 + client, 100)).unwrap();
+                let many = much(1000 + 100 * client);
+                let long = many[16].clone();
+                server.store(session, many).unwrap();
+                server.pstore(session, block(5000 + client, 100)).unwrap();
                 assert!(server.storage().cstore(session, &long.handle).unwrap());
             });
         }
@@ -527,5 +596,5 @@ fn clients_at_once_share_syncs_and_are_all_answered() {
     place.minutes(3);
     server.storage().settle().unwrap();
     assert_eq!(server.storage().temporary_blocks(), 0);
-    assert_eq!(place.repository.index_entries(), CLIENTS * (EACH + 2));
+    assert_eq!(place.repository.index_entries(), CLIENTS * (EACH + 18));
 }

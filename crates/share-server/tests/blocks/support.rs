@@ -31,6 +31,13 @@ pub fn block(number: u64, len_bytes: usize) -> Record {
     }
 }
 
+/// So many blocks of 64 KiB that together they go straight to the segments.
+pub fn much(first: u64) -> Vec<Record> {
+    (0..17)
+        .map(|number| block(first + number, 64 << 10))
+        .collect()
+}
+
 /// A clock that a test sets.
 #[derive(Clone, Default)]
 pub struct Time(Arc<AtomicU64>);

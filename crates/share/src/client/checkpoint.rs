@@ -279,7 +279,7 @@ impl Client {
     }
 
     /// A connection to the server.
-    async fn line(&self, deadline: Instant) -> Result<Arc<dyn Line>, ClientError> {
+    pub(super) async fn line(&self, deadline: Instant) -> Result<Arc<dyn Line>, ClientError> {
         self.has_engine()?;
         loop {
             if let Some(line) = self.ask(deadline, Command::Line).await? {
@@ -320,7 +320,7 @@ fn begins(policies: &Policies) -> PolicyRow {
     })
 }
 
-fn lost(lost: Lost) -> ClientError {
+pub(super) fn lost(lost: Lost) -> ClientError {
     ClientError::Deadline {
         connection: super::Connection::Offline(lost),
     }

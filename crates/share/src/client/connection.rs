@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use store::{BlockSink, BlockStore, BoxFuture};
+use wire::shared::Usage;
 
 use ordering::engine::{Reply, Request};
 use ordering::roster::Product;
@@ -114,6 +115,8 @@ pub(super) trait Line: Stores {
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>>;
     /// The checkpoints that the server keeps. Nothing is verified.
     fn checkpoints(&self) -> BoxFuture<'_, Result<Vec<Bytes>, Lost>>;
+    /// What this device has used at the server, and what is left. Nothing is proved.
+    fn usage(&self) -> BoxFuture<'_, Result<Usage, Lost>>;
     /// Gives the server a checkpoint to keep.
     fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>>;
 }

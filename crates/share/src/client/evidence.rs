@@ -458,6 +458,7 @@ fn nothing(note: &SignedNote, disk: &Disk<OpsCodec>) -> Reply<Product> {
         attests: Vec::new(),
         asked: false,
         refused: None,
+        unstored: None,
     }
 }
 

@@ -12,7 +12,7 @@ use trust::statement::{Job, Signed};
 use trust::volume_id::VolumeId;
 use trust_shared::genesis::Policies;
 use wire::shared;
-use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress};
+use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress, Usage};
 
 use super::connection::{Connected, Deliveries, Dial, Line, Lost, Stores, Trouble};
 use crate::home::Home;
@@ -150,6 +150,10 @@ impl Line for Link {
         Box::pin(async move { Link::checkpoints(self).await.map_err(lost) })
     }
 
+    fn usage(&self) -> BoxFuture<'_, Result<Usage, Lost>> {
+        Box::pin(async move { Link::usage(self).await.map_err(lost) })
+    }
+
     fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>> {
         Box::pin(async move { Link::post_checkpoint(self, posted).await.map_err(lost) })
     }
@@ -187,6 +191,7 @@ fn reply(delivery: Delivery) -> Result<Reply<Product>, Lost> {
         attests: delivery.attests,
         asked: delivery.asked,
         refused: delivery.refused,
+        unstored: delivery.unstored,
     })
 }
 

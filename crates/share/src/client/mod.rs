@@ -55,6 +55,7 @@ mod start;
 mod status;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};

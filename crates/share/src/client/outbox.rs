@@ -2,13 +2,21 @@
 //!
 //! The blocks of the last entry are kept until the entry is in the log, because a new connection stores them again
 //! before it sends the entry again. Other messages never wait.
+//!
+//! The server may say that it has not ordered the entry, because blocks that came before it were missing: those of the entry,
+//! or others of this device. Then its blocks are stored again, and the same bytes are sent again: at once, and after a
+//! pause that grows if the server says so again. So a server that says so for ever is not asked without end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use trust::Record;
 
 use ordering::engine::Request;
 use ordering::roster::Product;
+
+/// The first pause before an entry goes a third time, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// Blocks of the next entry, and the entry while they are on their way.
 #[derive(Debug, Default)]
@@ -18,6 +26,8 @@ pub(super) struct Outbox {
     /// Batches of blocks that were begun to be stored. An answer for an earlier one says nothing about these blocks.
     begun: u64,
     entry: Option<Request<Product>>,
+    /// How often the server has not ordered the entry because blocks were missing.
+    refusals: u32,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +37,8 @@ enum State {
     Stored,
     Storing,
     Waiting,
+    /// The server missed some, of this entry or of others. They wait for [`Outbox::retry`].
+    Missing,
 }
 
 impl Outbox {
@@ -38,6 +50,9 @@ impl Outbox {
 
     /// What may be sent now.
     pub(super) fn send(&mut self, request: Request<Product>) -> Option<Request<Product>> {
+        if let Request::Entry(_) = request {
+            self.refusals = 0;
+        }
         match request {
             Request::Entry(_) if self.state != State::Stored => {
                 self.entry = Some(request);
@@ -45,6 +60,32 @@ impl Outbox {
             }
             request => Some(request),
         }
+    }
+
+    /// The server has not ordered this entry, because blocks were missing. Gives the pause before [`Outbox::retry`].
+    pub(super) fn again(&mut self, entry: Request<Product>) -> Duration {
+        self.entry = Some(entry);
+        self.state = State::Missing;
+        let (first, longest) = PAUSES;
+        let pause = match self.refusals {
+            0 => Duration::ZERO,
+            more => first.saturating_mul(1 << more.min(10)).min(longest),
+        };
+        self.refusals = self.refusals.saturating_add(1);
+        pause
+    }
+
+    /// The pause is over: the blocks go again, or the entry if it has none.
+    pub(super) fn retry(&mut self) -> Option<Request<Product>> {
+        if self.state != State::Missing {
+            return None;
+        }
+        if self.blocks.is_empty() {
+            self.state = State::Stored;
+            return self.entry.take();
+        }
+        self.state = State::Waiting;
+        None
     }
 
     /// Blocks that must be stored now, and the number of this batch.
@@ -86,15 +127,19 @@ impl Outbox {
     /// The connection is over.
     pub(super) fn disconnected(&mut self) {
         self.entry = None;
-        if !self.blocks.is_empty() {
-            self.state = State::Waiting;
-        }
+        self.state = match self.blocks.is_empty() {
+            true => State::Stored,
+            false => State::Waiting,
+        };
     }
 
     /// All entries that were sent have their places.
     pub(super) fn settled(&mut self) {
         self.blocks.clear();
-        self.state = State::Stored;
+        // A Resume leaves no trace in the journal, and may wait to be sent again.
+        if self.state != State::Missing {
+            self.state = State::Stored;
+        }
     }
 }
 
@@ -165,6 +210,36 @@ mod tests {
         outbox.settled();
         outbox.disconnected();
         assert!(outbox.begin().is_none());
+        assert!(outbox.send(entry()).is_some());
+    }
+
+    #[test]
+    fn entry_that_was_before_its_blocks_goes_after_them_again() {
+        let mut outbox = Outbox::default();
+        outbox.store(vec![block()]);
+        assert!(outbox.send(entry()).is_none());
+        let (first, _) = outbox.begin().unwrap();
+        assert!(outbox.stored(first).is_some());
+        assert_eq!(outbox.again(entry()), Duration::ZERO);
+        assert!(outbox.begin().is_none(), "it waits for its time");
+        assert!(outbox.retry().is_none(), "its blocks go first");
+        assert!(outbox.retry().is_none());
+        let (second, blocks) = outbox.begin().unwrap();
+        assert_eq!(blocks.len(), 1);
+        assert!(outbox.stored(first).is_none());
+        assert!(outbox.stored(second).is_some());
+        // It was another block of this device that was missing: there is nothing to be stored.
+        outbox.settled();
+        assert!(outbox.again(entry()) > Duration::ZERO);
+        outbox.settled();
+        assert!(outbox.retry().is_some());
+        assert!(outbox.send(entry()).is_some());
+        assert_eq!(outbox.again(entry()), Duration::ZERO, "it is another entry");
+        let pauses: Vec<Duration> = (0..40).map(|_| outbox.again(entry())).collect();
+        assert!(pauses.is_sorted());
+        assert_eq!(pauses.last(), Some(&PAUSES.1));
+        outbox.disconnected();
+        assert!(outbox.retry().is_none(), "the engine sends it again");
         assert!(outbox.send(entry()).is_some());
     }
 

@@ -154,6 +154,7 @@ fn decision_without_its_body_is_the_senders_fault() {
         attests: Vec::new(),
         asked: false,
         refused: None,
+        unstored: None,
     };
     let fresh = net.start();
     net.deliver(fresh, &reply);

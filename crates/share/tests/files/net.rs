@@ -332,6 +332,7 @@ impl Net {
             }
             Effect::Send(request) if node.connected => node.up.push_back(request),
             Effect::Send(_) => {}
+            Effect::Again(_) => panic!("this server has all blocks"),
             Effect::Fetch(missing) if node.missing.contains(&missing) => {}
             Effect::Fetch(missing) => node.missing.push_back(missing),
             Effect::Answer {
@@ -473,6 +474,7 @@ impl Net {
             attests: delivery.attests,
             asked: delivery.asked,
             refused: delivery.refused,
+            unstored: delivery.unstored,
         });
     }
 

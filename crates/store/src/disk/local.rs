@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::{Disk, DiskFile, Lock};
+use super::{Disk, DiskFile, Lock, Space};
 use crate::beneath;
 
 /// Permissions of new files and directories, before the umask.
@@ -98,6 +98,14 @@ impl Disk for Local {
         } else {
             self.root.join(name)
         }
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let there = rustix::fs::fstatvfs(self.root()?)?;
+        Ok(Space {
+            total_bytes: there.f_blocks.saturating_mul(there.f_frsize),
+            free_bytes: there.f_bavail.saturating_mul(there.f_frsize),
+        })
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {

@@ -195,7 +195,7 @@ impl Client {
     ) -> Option<Built> {
         let held = self.held(store, at.found?.file)?;
         let file = held.file;
-        if only_mode && choice % 4 == 0 {
+        if only_mode && choice.is_multiple_of(4) {
             let mtime = Time {
                 seconds: -i64::from(choice),
                 nanos: 7,
@@ -254,7 +254,7 @@ impl Client {
         let ranges = Ranges::new(vec![Range {
             start,
             end: start + 1 + u64::from(choice / 4 % 3),
-            exclusive: choice % 3 > 0,
+            exclusive: !choice.is_multiple_of(3),
         }]);
         let ranges = ranges.unwrap();
         let own = self.state.hold(&file, Family::Fcntl, me);

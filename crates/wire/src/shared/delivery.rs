@@ -22,6 +22,7 @@ const MAX_ATTEST_BYTES: usize = 256;
 const MORE: u8 = 1;
 const ASKED: u8 = 2;
 const REFUSED: u8 = 4;
+const UNSTORED: u8 = 8;
 
 /// A leaf as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +92,8 @@ pub struct Delivery {
     pub asked: bool,
     /// The entry of this device with this leaf hash cannot be ordered.
     pub refused: Option<[u8; 32]>,
+    /// The entry of this device with this leaf hash was not ordered: blocks that came before it are missing.
+    pub unstored: Option<[u8; 32]>,
 }
 
 /// The end of a delivery: all but its leaves and Attests.
@@ -106,6 +109,8 @@ pub struct End {
     pub asked: bool,
     /// As in [`Delivery`].
     pub refused: Option<[u8; 32]>,
+    /// As in [`Delivery`].
+    pub unstored: Option<[u8; 32]>,
 }
 
 impl End {
@@ -113,11 +118,13 @@ impl End {
     pub fn encode(&self) -> Bytes {
         let mut e = Encoder::new();
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let flags =
-            flag(self.more, MORE) | flag(self.asked, ASKED) | flag(self.refused.is_some(), REFUSED);
+        let flags = flag(self.more, MORE)
+            | flag(self.asked, ASKED)
+            | flag(self.refused.is_some(), REFUSED)
+            | flag(self.unstored.is_some(), UNSTORED);
         e.u64(self.from).u8(flags);
         self.note.encode(&mut e);
-        if let Some(entry) = &self.refused {
+        for entry in [&self.refused, &self.unstored].into_iter().flatten() {
             e.raw(entry);
         }
         e.finish().into()
@@ -131,14 +138,15 @@ impl End {
         let mut d = Decoder::new(body, "delivery");
         let from = d.u64()?;
         let flags = d.u8()?;
-        if flags & !(MORE | ASKED | REFUSED) != 0 {
+        if flags & !(MORE | ASKED | REFUSED | UNSTORED) != 0 {
             return Err(d.bad("unknown flag"));
         }
         let note = SignedNote::decode(&mut d)?;
-        let refused = match flags & REFUSED {
-            0 => None,
-            _ => Some(d.array()?),
+        let mut entry = |flag: u8| match flags & flag {
+            0 => Ok(None),
+            _ => d.array().map(Some),
         };
+        let (refused, unstored) = (entry(REFUSED)?, entry(UNSTORED)?);
         d.finish()?;
         Ok(End {
             from,
@@ -146,6 +154,7 @@ impl End {
             more: flags & MORE != 0,
             asked: flags & ASKED != 0,
             refused,
+            unstored,
         })
     }
 }
@@ -316,6 +325,7 @@ impl Gather {
             attests,
             asked: end.asked,
             refused: end.refused,
+            unstored: end.unstored,
         })
     }
 }

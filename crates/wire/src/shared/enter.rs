@@ -67,15 +67,13 @@ impl Enter {
 pub struct Welcome {
     /// Number of the newest policy that the server has. A client that knows an older one fetches policies.
     pub newest_policy: u64,
-    /// How often the server sends a delivery when there is nothing new, milliseconds. Never 0.
-    pub heartbeat_ms: u32,
 }
 
 impl Welcome {
     /// The body.
     pub fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
-        e.varint(self.newest_policy).u32(self.heartbeat_ms);
+        e.varint(self.newest_policy);
         e.finish()
     }
 
@@ -87,11 +85,7 @@ impl Welcome {
         let mut d = Decoder::new(body, "welcome");
         let welcome = Welcome {
             newest_policy: d.varint()?,
-            heartbeat_ms: d.u32()?,
         };
-        if welcome.heartbeat_ms == 0 {
-            return Err(d.bad("heartbeats without a pause"));
-        }
         d.finish()?;
         Ok(welcome)
     }
@@ -135,13 +129,10 @@ mod tests {
 
     #[test]
     fn welcome_has_one_encoding() {
-        let welcome = Welcome {
-            newest_policy: 300,
-            heartbeat_ms: 10_000,
-        };
+        let welcome = Welcome { newest_policy: 300 };
         let bytes = welcome.encode();
         assert_eq!(Welcome::decode(&bytes), Ok(welcome));
         assert!(Welcome::decode(&[&bytes[..], &[0]].concat()).is_err());
-        assert!(Welcome::decode(&[0, 0, 0, 0, 0]).is_err());
+        assert!(Welcome::decode(&[0x80, 0]).is_err());
     }
 }

@@ -12,9 +12,11 @@
 //! | [`enter`] | the first message: which volume, which device |
 //! | [`request`] | the other messages of a client |
 //! | [`delivery`] | what the server pushes: leaves, notes, attests |
+//! | [`terms`] | what holds for a device at this server |
 //! | [`answer`] | what the server answers |
 //! | [`address`] | where a server is, as users write it |
 //! | [`link`] | a client's connection |
+//! | [`usage`] | what a device has used, and what is left |
 //! | [`window`] | how many deliveries may be under way |
 
 pub mod address;
@@ -23,18 +25,22 @@ pub mod delivery;
 pub mod enter;
 pub mod link;
 pub mod request;
+pub mod terms;
+pub mod usage;
 pub mod window;
 
 pub use address::ServerAddress;
 pub use delivery::{Delivery, SentLeaf};
 pub use link::{Deliveries, Link, LinkError, LinkOptions};
 pub use request::Request;
+pub use terms::Terms;
+pub use usage::Usage;
 pub use window::{WINDOW, Window};
 
 use crate::refusal::ErrorCode;
 
 /// Number of the protocol in the hello.
-pub const PROTOCOL: u8 = 1;
+pub const PROTOCOL: u8 = 2;
 /// Port of `bulla://host` when none is given.
 pub const DEFAULT_PORT: u16 = 28553;
 
@@ -105,6 +111,13 @@ pub mod kind {
     /// Request: the checkpoints that are kept.
     pub const CHECKPOINTS: u8 = 0x25;
 
+    /// Request: what the device has used, and what is left.
+    pub const USAGE: u8 = 0x26;
+
+    /// Answer to USAGE.
+    pub const USED: u8 = 0x9a;
+    /// Answer to OPEN.
+    pub const OPENED: u8 = 0x99;
     /// Answer to ENTER.
     pub const WELCOME: u8 = 0x90;
     /// Answer to LEAVES; part of a delivery.

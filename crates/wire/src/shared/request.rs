@@ -63,12 +63,17 @@ impl Slot {
     }
 }
 
-/// A message of a client. The first six belong to the session: they have no answer but an ERROR, which ends the
-/// session.
+/// A message of a client. The first six belong to the session: OPEN is answered by the [`Terms`](super::Terms), the others
+/// by nothing but an ERROR, which ends the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Begin deliveries with what comes after this note, or with the first leaf.
-    Open(Option<SignedNote>),
+    /// Begin deliveries.
+    Open {
+        /// A pause between deliveries without anything new that the client wishes for, milliseconds.
+        heartbeat_ms: u32,
+        /// They begin with what comes after this note, or with the first leaf.
+        note: Option<SignedNote>,
+    },
     /// Order this entry.
     Entry {
         /// The entry.
@@ -125,16 +130,18 @@ pub enum Request {
     Checkpoint(Bytes),
     /// The checkpoints that are kept.
     Checkpoints,
+    /// What the device has used, and what is left.
+    Usage,
 }
 
 /// Largest body of a message of this type, bytes; `None` for one that no client sends after ENTER.
 pub const fn max_body_bytes(kind: u8) -> Option<usize> {
     match kind {
-        kind::OPEN => Some(NOTE_BYTES),
+        kind::OPEN => Some(4 + NOTE_BYTES),
         kind::ENTRY => Some(MAX_ENTRY_MESSAGE_BYTES),
         kind::MARK | kind::ASK => Some(32),
         kind::ATTEST => Some(MAX_ATTEST_BYTES),
-        kind::NEXT | kind::PING | kind::CHECKPOINTS => Some(0),
+        kind::NEXT | kind::PING | kind::CHECKPOINTS | kind::USAGE => Some(0),
         kind::CHECKPOINT => Some(MAX_CHECKPOINT_BYTES),
         kind::LEAVES => Some(10 + 4),
         kind::BODIES => Some(8 * MAX_NAMES),
@@ -151,7 +158,7 @@ impl Request {
     /// Its type.
     pub const fn kind(&self) -> u8 {
         match self {
-            Request::Open(_) => kind::OPEN,
+            Request::Open { .. } => kind::OPEN,
             Request::Entry { .. } => kind::ENTRY,
             Request::Mark(_) => kind::MARK,
             Request::Attest(_) => kind::ATTEST,
@@ -170,6 +177,7 @@ impl Request {
             Request::Ping => kind::PING,
             Request::Checkpoint(_) => kind::CHECKPOINT,
             Request::Checkpoints => kind::CHECKPOINTS,
+            Request::Usage => kind::USAGE,
         }
     }
 
@@ -195,7 +203,12 @@ impl Request {
     fn small_body(&self) -> Vec<u8> {
         let mut e = Encoder::new();
         match self {
-            Request::Open(Some(note)) => note.encode(&mut e),
+            Request::Open { heartbeat_ms, note } => {
+                e.u32(*heartbeat_ms);
+                if let Some(note) = note {
+                    note.encode(&mut e);
+                }
+            }
             Request::Mark(nonce) => drop(e.raw(nonce.as_bytes())),
             Request::Attest(attest) => drop(e.raw(attest.bytes())),
             Request::Ask(device) => drop(e.raw(device.as_bytes())),
@@ -227,8 +240,13 @@ impl Request {
     pub fn decode(kind: u8, body: &[u8]) -> Result<Request, Reject> {
         let mut d = Decoder::new(body, WHAT);
         let request = match kind {
-            kind::OPEN if body.is_empty() => Request::Open(None),
-            kind::OPEN => Request::Open(Some(SignedNote::decode(&mut d)?)),
+            kind::OPEN => Request::Open {
+                heartbeat_ms: d.u32()?,
+                note: match d.remaining() {
+                    0 => None,
+                    _ => Some(SignedNote::decode(&mut d)?),
+                },
+            },
             kind::ENTRY => decode_entry(&mut d)?,
             kind::MARK => Request::Mark(Nonce::from_bytes(d.array()?)),
             kind::ATTEST => return decode_attest(body),
@@ -247,6 +265,7 @@ impl Request {
             kind::PING => Request::Ping,
             kind::CHECKPOINT => decode_checkpoint(&mut d)?,
             kind::CHECKPOINTS => Request::Checkpoints,
+            kind::USAGE => Request::Usage,
             _ => return Err(d.bad("unknown type")),
         };
         d.finish()?;

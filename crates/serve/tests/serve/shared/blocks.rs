@@ -2,10 +2,11 @@
 
 use store::{BlockSink, BlockStore};
 use trust::{Handle, Record};
-use wire::shared::WRONG_BLOCK;
+use wire::shared::usage::UNKNOWN;
+use wire::shared::{GUEST, QUOTA, WRONG_BLOCK};
 
 use super::device::connect;
-use super::volume::{block, founder, serve};
+use super::volume::{Running, block, directory, founder, options, serve};
 
 #[tokio::test]
 async fn blocks_are_stored_and_found() {
@@ -41,6 +42,38 @@ async fn block_under_a_wrong_name_is_refused() {
     assert_eq!(refused.unwrap_err().code(), Some(WRONG_BLOCK));
     assert_eq!(link.retrieve(&[wrong.handle]).await.unwrap(), []);
     link.store(&[block(3, 1000)]).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn usage_says_what_the_device_has_stored_and_what_is_left() {
+    let dir = directory();
+    let mut options = options();
+    options.blocks.quota.daily_bytes = 1_000_000;
+    let server = Running::start(dir.path(), options, serve::shared::limits());
+    let (link, _pushes) = connect(&server.address, Some(&founder())).await.unwrap();
+    let before = link.usage().await.unwrap();
+    assert_eq!((before.today_bytes, before.daily_bytes), (0, 1_000_000));
+    assert_eq!(before.temporary_most_bytes, UNKNOWN);
+    // The disk is that of this test, and others write there.
+    assert!(before.disk_free_bytes > 0 && before.disk_free_bytes <= before.disk_bytes);
+    assert!(before.disk_bytes < UNKNOWN);
+    link.store(&[block(1, 100_000)]).await.unwrap();
+    link.pstore(&[block(2, 200_000)]).await.unwrap();
+    let after = link.usage().await.unwrap();
+    assert!((300_000..301_000).contains(&after.today_bytes), "{after:?}");
+    assert!(
+        (100_000..101_000).contains(&after.temporary_bytes),
+        "{after:?}"
+    );
+    let left = 1_000_000 - after.today_bytes;
+    assert_eq!(after.free_bytes(), Some(left.min(after.disk_free_bytes)));
+    // What it says is what a STORE finds.
+    let refused = link.store(&[block(3, 900_000)]).await;
+    assert_eq!(refused.unwrap_err().code(), Some(QUOTA));
+    assert_eq!(link.usage().await.unwrap().today_bytes, after.today_bytes);
+    let (guest, _pushes) = connect(&server.address, None).await.unwrap();
+    assert_eq!(guest.usage().await.unwrap_err().code(), Some(GUEST));
     server.stop().await;
 }
 

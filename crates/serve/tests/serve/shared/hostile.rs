@@ -22,6 +22,11 @@ use wire::shared::{FORGED, MAX_STORE_BYTES, PROTOCOL, Request, SESSION_ID, Serve
 use super::device::{Device, soon};
 use super::volume::{Running, block, directory, founder, options, orderer, policy, serve};
 
+const OPEN: Request = Request::Open {
+    heartbeat_ms: 10_000,
+    note: None,
+};
+
 /// A client that a test plays by hand.
 struct Raw {
     stream: TlsStream<TcpStream>,
@@ -166,8 +171,8 @@ async fn messages_out_of_order_are_malformed() {
         assert!(member.is_closed().await);
     }
     let mut twice = Raw::member(to).await;
-    twice.say(&Request::Open(None), SESSION_ID).await;
-    twice.say(&Request::Open(None), SESSION_ID).await;
+    twice.say(&OPEN, SESSION_ID).await;
+    twice.say(&OPEN, SESSION_ID).await;
     assert_eq!(twice.error().await, ErrorCode::MALFORMED);
     server.stop().await;
 }
@@ -272,7 +277,7 @@ async fn device_that_never_takes_a_delivery_gets_only_the_window() {
         &idle.exporter(),
     );
     idle.enter(Some(claim)).await;
-    idle.say(&Request::Open(None), SESSION_ID).await;
+    idle.say(&OPEN, SESSION_ID).await;
     for _ in 0..50 {
         ada.write(Vec::new()).await;
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -7,5 +7,7 @@ mod crowd;
 mod device;
 mod hostile;
 mod joining;
+mod limits;
 mod ordering;
+mod promise;
 mod volume;

@@ -81,7 +81,7 @@ pub fn block(seed: u64, len: usize) -> Record {
 pub fn options() -> HostOptions {
     HostOptions {
         // Three heartbeats are the longest silence that a client accepts: long enough for a busy machine.
-        heartbeat: Duration::from_secs(20),
+        heartbeat: Duration::from_secs(10),
         ..HostOptions::default()
     }
 }

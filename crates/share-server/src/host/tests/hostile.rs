@@ -1,6 +1,7 @@
 //! What devices cannot do: speak for others, send what is malformed, fill the memory.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use trust_shared::evidence::{self, Convicted};
 
 use super::super::mailbox::Refused;
 use super::super::rate::Rate;
-use super::super::{Core, Host, HostError, HostOptions, Session};
+use super::super::{Core, Host, HostError, HostOptions};
 use super::devices::{Device, admit, lock, nonce};
 use super::world::World;
 use ordering::engine::Request;
@@ -139,41 +140,109 @@ fn entry_without_its_body_is_refused() {
 }
 
 #[test]
-fn device_that_sends_too_much_is_told_so() {
+fn device_that_writes_too_many_entries_is_told_so() {
     let world = World::new();
     let options = HostOptions {
-        rate: Rate {
+        entries: Rate {
             per_second: 1,
             burst: 20,
         },
         ..HostOptions::default()
     };
-    let (core, one) = begun(&world, options);
-    let mut two = Device::connect(&core, 2).unwrap();
-    let sent = |session: &Session| {
-        let all = (0..100).map(|number| session.receive(&Request::Mark(nonce(number))));
-        let all: Vec<_> = all.collect();
-        let taken = all.iter().filter(|result| result.is_ok()).count();
-        assert_eq!(
-            all.into_iter().find_map(turned),
-            Some(Turned::Quota),
-            "{taken}"
-        );
-        taken
+    let (core, mut one) = begun(&world, options);
+    let mut written = 0;
+    let refused = loop {
+        let entry = one.change();
+        match one.session.receive(&entry) {
+            Ok(()) => written += 1,
+            refused => break refused,
+        }
+        core.pump();
+        one.draw().unwrap();
     };
-    assert!(sent(&one.session) < 20);
-    assert_eq!(sent(&two.session), 20);
+    assert_eq!(turned(refused), Some(Turned::Quota));
+    assert!((10..20).contains(&written), "{written}");
+    // Marks are no entries, and another device has its own account.
+    for number in 0..50 {
+        one.session.receive(&Request::Mark(nonce(number))).unwrap();
+    }
+    let mut two = Device::connect(&core, 2).unwrap();
     core.pump();
-    assert_eq!(two.draw().unwrap().len(), 1);
+    two.draw().unwrap();
+    let resume = two.resume(1);
+    two.session.receive(&resume).unwrap();
+}
+
+#[test]
+fn device_rests_for_the_bytes_that_it_has_caused_over_all_its_connections() {
+    let world = World::new();
+    let options = HostOptions {
+        bytes: Rate {
+            per_second: 1 << 20,
+            burst: 4 << 20,
+        },
+        ..HostOptions::default()
+    };
+    let (core, one) = begun(&world, options);
+    assert_eq!(one.session.pay(4 << 20), Duration::ZERO);
+    let rest = one.session.pay(1 << 20);
+    assert!(rest > Duration::from_millis(500) && rest <= Duration::from_secs(1));
+    drop(one);
+    let again = Device::connect(&core, 1).unwrap();
+    assert!(again.session.pay(0) > Duration::from_millis(200));
+    let two = Device::connect(&core, 2).unwrap();
+    assert_eq!(two.session.pay(1 << 20), Duration::ZERO);
+}
+
+#[test]
+fn devices_are_sent_heartbeats_after_the_pauses_that_they_wish_for() {
+    let world = World::new();
+    let (core, mut one) = begun(&world, HostOptions::default());
+    let mut two = Device::connect(&core, 2).unwrap();
+    two.draw().unwrap();
+    one.draw().unwrap();
+    one.session.set_heartbeat(Duration::from_millis(250));
+    let now = Instant::now();
+    let woken = |device: &Device| device.woken.load(Ordering::Relaxed);
+    let before = (woken(&one), woken(&two));
+    let next = core.beat(now + Duration::from_millis(100));
+    assert_eq!((woken(&one), woken(&two)), before);
+    assert!(
+        next <= now + Duration::from_millis(300),
+        "the first that is due"
+    );
+    core.beat(now + Duration::from_millis(300));
+    assert_eq!((woken(&one), woken(&two)), (before.0 + 1, before.1));
+    assert!(one.draw().unwrap().remove(0).leaves.is_empty());
+    core.beat(now + Duration::from_secs(11));
+    assert_eq!((woken(&one), woken(&two)), (before.0 + 2, before.1 + 1));
+}
+
+#[test]
+fn device_that_was_just_sent_something_is_sent_no_heartbeat() {
+    let world = World::new();
+    let (core, mut one) = begun(&world, HostOptions::default());
+    one.draw().unwrap();
+    one.session.set_heartbeat(Duration::from_millis(250));
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_millis(150));
+    one.session.receive(&Request::Mark(nonce(1))).unwrap();
+    core.pump();
+    one.draw().unwrap();
+    let woken = one.woken.load(Ordering::Relaxed);
+    core.beat(began + Duration::from_millis(300));
+    assert_eq!(one.woken.load(Ordering::Relaxed), woken);
+    core.beat(Instant::now() + Duration::from_millis(600));
+    assert_eq!(one.woken.load(Ordering::Relaxed), woken + 1);
 }
 
 #[test]
 fn device_that_writes_too_many_bytes_is_told_so() {
     let world = World::new();
     let options = HostOptions {
-        entry_kib: Rate {
-            per_second: 1,
-            burst: 100,
+        entry_bytes: Rate {
+            per_second: 1 << 10,
+            burst: 100 << 10,
         },
         ..HostOptions::default()
     };
@@ -196,13 +265,7 @@ fn device_that_writes_too_many_bytes_is_told_so() {
 #[test]
 fn entries_and_marks_that_wait_are_bounded() {
     let world = World::new();
-    let mut options = HostOptions {
-        rate: Rate {
-            per_second: 1_000_000,
-            burst: 1_000_000,
-        },
-        ..HostOptions::default()
-    };
+    let mut options = HostOptions::default();
     options.limits.waiting = 100;
     let (core, mut one) = begun(&world, options);
     let mut taken = 0;
@@ -226,13 +289,9 @@ fn entries_and_marks_that_wait_are_bounded() {
 fn entry_that_a_busy_server_turns_away_is_not_charged() {
     let world = World::new();
     let mut options = HostOptions {
-        rate: Rate {
-            per_second: 1_000_000,
-            burst: 1_000_000,
-        },
-        entry_kib: Rate {
-            per_second: 1,
-            burst: 8,
+        entry_bytes: Rate {
+            per_second: 1 << 10,
+            burst: 8 << 10,
         },
         ..HostOptions::default()
     };
@@ -252,13 +311,13 @@ fn entry_that_a_busy_server_turns_away_is_not_charged() {
 fn same_entry_again_and_again_does_not_make_the_server_busy() {
     let world = World::new();
     let options = HostOptions {
-        rate: Rate {
+        entries: Rate {
             per_second: 1_000_000,
             burst: 1_000_000,
         },
-        entry_kib: Rate {
-            per_second: 1_000_000,
-            burst: 1_000_000,
+        entry_bytes: Rate {
+            per_second: 1 << 40,
+            burst: 1 << 40,
         },
         ..HostOptions::default()
     };

@@ -7,6 +7,7 @@ mod epochs;
 mod filling;
 mod hostile;
 mod kill;
+mod promise;
 mod repair;
 mod repair_epochs;
 mod serving;

@@ -110,6 +110,8 @@ pub(super) enum Input {
 pub(super) enum Out {
     /// Send this to the server.
     Send(Request<Product>),
+    /// Send this entry again, after its blocks: the server missed some.
+    SendAgain(Entry),
     /// Store these blocks before the next entry is sent.
     Store(Vec<Record>),
     /// Fetch this, put it on the shelf, and say so.
@@ -427,6 +429,7 @@ impl Core {
             Effect::Sync => self.disk.sync()?,
             Effect::Send(request) => outs.push(Out::Send(request)),
             Effect::Store(blocks) => outs.push(Out::Store(pack(blocks)?)),
+            Effect::Again(entry) => outs.push(Out::SendAgain(entry)),
             Effect::Fetch(missing) => return Ok(self.look(&missing, outs)?),
             Effect::Answer {
                 ticket: UNASKED, ..

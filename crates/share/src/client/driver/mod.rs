@@ -29,7 +29,7 @@ use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
 use crate::disk::{DiskError, Placed};
 use crate::files::{Shelf, Stamped};
-use ordering::engine::Reply;
+use ordering::engine::{Reply, Request};
 use ordering::roster::{OpsCodec, Product};
 use ordering::signed::Entry;
 
@@ -238,6 +238,7 @@ impl Driver {
         let now = Instant::now();
         if self.again_at.is_some_and(|at| at <= now) {
             self.again_at = None;
+            self.retry();
             self.store();
             self.inputs.push_back(Input::Supplied);
         }
@@ -320,6 +321,7 @@ impl Driver {
                 }
             }
             Out::Store(blocks) => self.outbox.store(blocks),
+            Out::SendAgain(entry) => self.send_again(Request::Entry(entry)),
             Out::Fetch(lacks) => self.fetch(lacks),
             Out::Again => self.again = true,
             Out::Answer {

@@ -39,6 +39,28 @@ impl Driver {
         });
     }
 
+    /// The server has not ordered this entry, because blocks before it were missing: blocks and entry go again.
+    pub(super) fn send_again(&mut self, entry: Request<Product>) {
+        if self.line.is_none() {
+            // The next connection sends it.
+            return;
+        }
+        tracing::debug!("the server missed blocks before an entry; both are sent again");
+        let pause = self.outbox.again(entry);
+        if pause.is_zero() {
+            return self.retry();
+        }
+        let at = Instant::now() + pause;
+        self.again_at = Some(self.again_at.map_or(at, |other| other.min(at)));
+    }
+
+    /// Sends what [`Driver::send_again`] kept, or its blocks before it.
+    pub(super) fn retry(&mut self) {
+        if let Some(request) = self.outbox.retry() {
+            self.send(request);
+        }
+    }
+
     pub(super) fn fetch(&mut self, lacks: Lacks) {
         let Some(line) = self.line.clone() else {
             // The next connection asks again.

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, oneshot};
 use trust::device::DeviceKey;
 use trust::{Handle, Record};
 use trust_shared::leaf;
+use wire::shared::Usage;
 
 use crate::client::connection::{Deliveries, Dial, Line, Lost, Stores, Trouble};
 use ordering::engine::{Reply, Request};
@@ -30,6 +31,12 @@ impl Door {
     pub fn size(&self) -> u64 {
         let host = self.0.lock().unwrap();
         host.as_ref().unwrap().status().leaves
+    }
+
+    /// Entries that the server did not order, because blocks before them were missing.
+    pub fn unstored(&self) -> u64 {
+        let host = self.0.lock().unwrap();
+        host.as_ref().unwrap().status().counts.unstored
     }
 
     /// The server stops. Sessions that are open end.
@@ -62,6 +69,8 @@ pub struct Wire {
     pub no_blocks: AtomicBool,
     /// No bodies come, and the server says nothing.
     pub no_bodies: AtomicBool,
+    /// What the server says of its room.
+    pub usage: Mutex<Option<Usage>>,
     /// Bodies were asked for that do not come.
     pub kept_waiting: AtomicBool,
     /// Bodies that were asked for.
@@ -160,7 +169,27 @@ struct Lined(Arc<Connected>);
 impl Line for Lined {
     fn send(&self, request: Request<Product>) -> Result<(), Lost> {
         self.0.passes()?;
-        self.0.session.receive(&request).map_err(lost)
+        let Request::Entry(_) = request else {
+            return self.0.session.receive(&request).map_err(lost);
+        };
+        let turn = self.0.session.turn();
+        if turn.is_ready() {
+            return self.0.session.order(&request, &turn).map_err(lost);
+        }
+        // It waits for the blocks before it, as in the server's own connections.
+        let connected = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let (tell, told) = oneshot::channel();
+            turn.when_ready(Box::new(move || {
+                let _ = tell.send(());
+            }));
+            let _ = told.await;
+            if connected.session.order(&request, &turn).is_err() {
+                connected.dead.store(true, Ordering::SeqCst);
+                connected.rung.notify_one();
+            }
+        });
+        Ok(())
     }
 
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {
@@ -194,6 +223,14 @@ impl Line for Lined {
         Box::pin(async move {
             self.0.passes()?;
             self.0.session.checkpoints().map_err(lost)
+        })
+    }
+
+    fn usage(&self) -> BoxFuture<'_, Result<Usage, Lost>> {
+        Box::pin(async move {
+            self.0.passes()?;
+            let lie = *self.0.wire.usage.lock().unwrap();
+            lie.ok_or_else(|| Lost::new(Trouble::Refused, "the lab has no disk"))
         })
     }
 
@@ -332,6 +369,7 @@ fn reply(delivery: Delivery) -> Reply<Product> {
         attests: delivery.attests,
         asked: delivery.asked,
         refused: delivery.refused,
+        unstored: delivery.unstored,
     }
 }
 

@@ -12,6 +12,8 @@ mod lies;
 mod narrow;
 mod snapshots;
 mod tidy;
+mod unstored;
+mod usage;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -93,6 +93,7 @@ fn delivery() -> Delivery {
         attests: vec![attest(), attest()],
         asked: true,
         refused: Some([1; 32]),
+        unstored: Some([2; 32]),
     }
 }
 
@@ -126,6 +127,7 @@ fn parts(delivery: &Delivery, each: usize) -> Vec<(u8, Bytes)> {
         more: delivery.more,
         asked: delivery.asked,
         refused: delivery.refused,
+        unstored: delivery.unstored,
     };
     messages.push((kind::DELIVERY, end.encode()));
     messages
@@ -153,6 +155,7 @@ fn delivery_comes_back_from_any_parts() {
         more: false,
         asked: false,
         refused: None,
+        unstored: None,
         ..delivery()
     };
     assert_eq!(gather(&parts(&empty, 1)), Ok(Some(empty)));
@@ -188,8 +191,15 @@ fn each_part_has_one_encoding() {
         let most = if kind == kind::LEAVES_PART { 3 } else { 0 };
         assert_eq!(cuts, most, "{kind:#x}");
     }
+    // Each of the two entries is there or not, whatever the other is.
+    let one = End {
+        refused: None,
+        ..End::decode(&parts(&delivery(), 4).pop().unwrap().1).unwrap()
+    };
+    assert_eq!(End::decode(&one.encode()), Ok(one));
+    assert_eq!(one.unstored, Some([2; 32]));
     let mut odd = parts(&delivery(), 4).pop().unwrap().1.to_vec();
-    odd[8] |= 8;
+    odd[8] |= 16;
     assert!(End::decode(&odd).is_err());
 }
 

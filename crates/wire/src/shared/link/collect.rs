@@ -9,7 +9,8 @@ use trust_shared::entry::MAX_OPS_BYTES;
 
 use crate::shared::answer::{decode_bodies, decode_checkpoints, decode_have, decode_policies};
 use crate::shared::delivery::decode_leaves;
-use crate::shared::{MAX_LETTER_BYTES, MAX_PART_BYTES, SentLeaf, kind};
+use crate::shared::usage::USAGE_BYTES;
+use crate::shared::{MAX_LETTER_BYTES, MAX_PART_BYTES, SentLeaf, Usage, kind};
 
 /// Most bytes that one body takes in an answer: position, length, body.
 pub(super) const BODY_BYTES: usize = 8 + 3 + MAX_OPS_BYTES;
@@ -32,6 +33,7 @@ pub(super) enum Expect {
     Policies,
     Letter,
     Checkpoints,
+    Usage,
 }
 
 /// A whole answer.
@@ -45,6 +47,7 @@ pub(super) enum Answer {
     Policies(Vec<Bytes>),
     Letter(Option<Bytes>),
     Checkpoints(Vec<Bytes>),
+    Usage(Usage),
 }
 
 /// The messages of an answer so far.
@@ -83,6 +86,7 @@ impl Collect {
             ),
             Expect::Have(count) => (count.div_ceil(8), HashSet::new()),
             Expect::Letter => (MAX_LETTER_BYTES, HashSet::new()),
+            Expect::Usage => (USAGE_BYTES, HashSet::new()),
         };
         Collect {
             expect,
@@ -115,6 +119,7 @@ impl Collect {
             (Expect::Policies, kind::POLICIES_PART) => true,
             (Expect::Checkpoints, kind::CHECKPOINTS_PART) => true,
             (Expect::Letter, kind::LETTER) => body_bytes > 0,
+            (Expect::Usage, kind::USED) => body_bytes == USAGE_BYTES,
             _ => false,
         };
         if !fits {
@@ -155,6 +160,9 @@ impl Collect {
             }
             (Expect::Checkpoints, _) => {
                 return decode_checkpoints(&body).map(|all| Some(Answer::Checkpoints(all)));
+            }
+            (Expect::Usage, _) => {
+                return Usage::decode(&body).map(|usage| Some(Answer::Usage(usage)));
             }
             (Expect::Letter, kind::LETTER) => {
                 let letter = Bytes::copy_from_slice(&body);

@@ -31,6 +31,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::try_join_all;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use trust::device::DeviceKey;
 use trust::key::{PublicKey, SecretKey};
 use trust::record::MAX_RECORD_BYTES;
@@ -45,7 +46,7 @@ use super::enter::Welcome;
 use super::request::{self, Request, Slot};
 use super::{
     Delivery, MAX_LEAVES, MAX_NAMES, MAX_STORE_BYTES, MAX_TAKE_MS, PROTOCOL, SESSION_ID, SentLeaf,
-    ServerAddress, WINDOW, kind,
+    ServerAddress, Terms, Usage, WINDOW, kind,
 };
 use collect::{Answer, Expect};
 use dial::Dialed;
@@ -65,8 +66,11 @@ pub struct LinkOptions {
     pub connect_timeout: Duration,
     /// Longest wait of a request for the next message of its answer, and of bytes to be sent.
     pub answer_timeout: Duration,
-    /// Longest silence of a server that pushes. Three of the server's heartbeats, if that is less.
+    /// Longest silence of a server that pushes. Three of the heartbeats that hold, if that is less.
     pub max_silence: Duration,
+    /// The pause between deliveries without anything new that this client wishes for. The server says what holds
+    /// ([`Link::terms`]).
+    pub heartbeat: Duration,
     /// Most bytes that requests and answers under way hold together.
     pub max_held_bytes: usize,
 }
@@ -77,6 +81,7 @@ impl Default for LinkOptions {
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(30),
             max_silence: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(10),
             max_held_bytes: 64 << 20,
         }
     }
@@ -89,6 +94,8 @@ pub struct Link(Arc<Inner>);
 struct Inner {
     shared: Arc<Shared>,
     welcome: Welcome,
+    heartbeat_ms: u32,
+    answer_timeout: Duration,
     in_flight: Semaphore,
     held: Semaphore,
     units: usize,
@@ -172,14 +179,15 @@ impl Link {
 
     fn over(dialed: Dialed, to: &ServerAddress, options: &LinkOptions) -> (Link, Deliveries) {
         let (send, waiting) = mpsc::channel(WINDOW as usize);
-        let silence = Duration::from_millis(dialed.welcome.heartbeat_ms.into()) * 3;
-        let silence = silence.max(Duration::from_secs(1)).min(options.max_silence);
-        let shared = Shared::new(to.to_string().into(), silence, options.answer_timeout);
+        let timeouts = (options.max_silence, options.answer_timeout);
+        let shared = Shared::new(to.to_string().into(), timeouts);
         let tasks = tasks::start(&shared, dialed.stream, dialed.buffer, send);
         let units = (options.max_held_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         let link = Link(Arc::new(Inner {
             shared: Arc::clone(&shared),
             welcome: dialed.welcome,
+            heartbeat_ms: u32::try_from(options.heartbeat.as_millis()).unwrap_or(u32::MAX),
+            answer_timeout: options.answer_timeout,
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
             held: Semaphore::new(units),
             units,
@@ -215,7 +223,20 @@ impl Link {
     /// end of the connection.
     pub fn open(&self, note: Option<&SignedNote>) -> Result<(), LinkError> {
         self.0.shared.opened();
-        self.say(&Request::Open(note.copied()))
+        self.say(&Request::Open {
+            heartbeat_ms: self.0.heartbeat_ms,
+            note: note.copied(),
+        })
+    }
+
+    /// What holds for this device at the server: the answer to [`Link::open`], for which it waits. Not proved.
+    ///
+    /// # Errors
+    /// Why the connection ended; [`LinkError::Unavailable`] when there is no answer in time.
+    pub async fn terms(&self) -> Result<Terms, LinkError> {
+        let answered = timeout(self.0.answer_timeout, self.0.shared.terms());
+        let late = |_| LinkError::unavailable(self.0.shared.place(), "no answer to OPEN in time");
+        answered.await.map_err(late)?
     }
 
     /// Asks for an entry to be ordered. The reply is the delivery that has it, or that refuses it.
@@ -469,6 +490,17 @@ impl Link {
             }
             // A server that does not wait at all is not asked without end.
             tokio::time::sleep(left.min(TAKE_PAUSE)).await;
+        }
+    }
+
+    /// What this device has used at the server, and what is left. Not proved: for people to see.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn usage(&self) -> Result<Usage, LinkError> {
+        match self.call(Expect::Usage, 0, &Request::Usage).await? {
+            Answer::Usage(usage) => Ok(usage),
+            _ => Err(self.0.shared.ended()),
         }
     }
 

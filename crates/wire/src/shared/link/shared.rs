@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use trust::Reject;
 
 use super::collect::{Answer, Collect, Expect};
@@ -15,7 +15,8 @@ use super::error::LinkError;
 use crate::frame::Header;
 use crate::refusal::{ErrorCode, Refusal};
 use crate::shared::request::Request;
-use crate::shared::{SESSION_ID, WINDOW, Window, kind};
+use crate::shared::terms::TERMS_BYTES;
+use crate::shared::{SESSION_ID, Terms, WINDOW, Window, kind};
 
 /// Most bytes that wait to be sent when one more message of the session comes.
 const MAX_UNSENT_BYTES: usize = 8 << 20;
@@ -28,13 +29,15 @@ const MAX_ABANDONED: usize = 256;
 
 pub(super) struct Shared {
     place: Arc<str>,
-    /// Longest silence of a server that pushes.
-    silence: Duration,
+    /// Longest silence of a server that pushes, whatever its heartbeat is.
+    max_silence: Duration,
     answer_timeout: Duration,
     out: Mutex<Out>,
     pub(super) wake_writer: Notify,
     slots: Mutex<Slots>,
     ended: Notify,
+    /// The answer to OPEN.
+    terms: watch::Sender<Option<Terms>>,
     epoch: Instant,
     heard_ms: AtomicU64,
     /// The server was asked to push.
@@ -104,11 +107,16 @@ impl Drop for Leave<'_> {
 }
 
 impl Shared {
-    pub(super) fn new(place: Arc<str>, silence: Duration, answer_timeout: Duration) -> Arc<Shared> {
+    /// Timeouts: for the silence of a server that pushes, and for answers.
+    pub(super) fn new(
+        place: Arc<str>,
+        (max_silence, answer_timeout): (Duration, Duration),
+    ) -> Arc<Shared> {
         Arc::new(Shared {
             place,
-            silence,
+            max_silence,
             answer_timeout,
+            terms: watch::Sender::new(None),
             out: Mutex::default(),
             wake_writer: Notify::new(),
             slots: Mutex::new(Slots {
@@ -178,6 +186,32 @@ impl Shared {
     pub(super) fn opened(&self) {
         self.heard();
         self.opened.store(true, Ordering::Relaxed);
+    }
+
+    /// The answer to OPEN, when it comes.
+    pub(super) async fn terms(&self) -> Result<Terms, LinkError> {
+        let mut terms = self.terms.subscribe();
+        let came = terms.wait_for(Option::is_some);
+        tokio::select! {
+            biased;
+            Ok(came) = came => came.ok_or_else(|| self.ended()),
+            () = self.wait_for_end() => Err(self.ended()),
+        }
+    }
+
+    /// Three heartbeats, and not less than a second: a busy machine is late.
+    fn silence(&self) -> Duration {
+        let terms = *self.terms.borrow();
+        let heartbeats = |it: Terms| Duration::from_millis(it.heartbeat_ms.into()) * 3;
+        let longest = terms.map_or(self.max_silence, heartbeats);
+        longest.max(Duration::from_secs(1)).min(self.max_silence)
+    }
+
+    /// The server has answered OPEN.
+    fn take_terms(&self, body: &[u8]) -> Result<(), Reject> {
+        let terms = Terms::decode(body)?;
+        self.terms.send_replace(Some(terms));
+        Ok(())
     }
 
     /// A delivery of this length was received; false when the server has sent more than the window.
@@ -300,6 +334,14 @@ impl Shared {
         if header.kind == kind::ERROR {
             return Ok(());
         }
+        if header.id == SESSION_ID {
+            let asked = self.opened.load(Ordering::Relaxed) && self.terms.borrow().is_none();
+            let fits = header.kind == kind::OPENED && header.body_bytes == TERMS_BYTES;
+            return match asked && fits {
+                true => Ok(()),
+                false => Err(never_asked()),
+            };
+        }
         match lock(&self.slots).open.get(&header.id) {
             Some(waiting) => waiting.collect.check(header.kind, header.body_bytes),
             None => Err(never_asked()),
@@ -310,6 +352,9 @@ impl Shared {
     pub(super) fn deliver(&self, header: &Header, body: Bytes) -> Result<(), Reject> {
         if header.kind == kind::ERROR {
             return self.deliver_error(header.id, &body);
+        }
+        if header.id == SESSION_ID {
+            return self.take_terms(&body);
         }
         let mut slots = lock(&self.slots);
         slots.heard_of(&header.id, Instant::now() + self.answer_timeout);
@@ -354,7 +399,7 @@ impl Shared {
         let may_push = self.opened.load(Ordering::Relaxed) && lock(&self.waiting).has_room();
         let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
         let silent = self.epoch.elapsed().saturating_sub(heard);
-        (may_push && silent >= self.silence).then(|| {
+        (may_push && silent >= self.silence()).then(|| {
             let why = format!("silent for {:.1} s", silent.as_secs_f32());
             LinkError::unavailable(&self.place, why)
         })

@@ -75,8 +75,14 @@ pub fn every() -> Vec<Request> {
     let handles = vec![Handle::from_bytes([1; 32]), Handle::from_bytes([2; 32])];
     let records = vec![record(b"one"), record(&[0; 5000])];
     vec![
-        Request::Open(None),
-        Request::Open(Some(note.sign(VOLUME, &key()))),
+        Request::Open {
+            heartbeat_ms: 250,
+            note: None,
+        },
+        Request::Open {
+            heartbeat_ms: u32::MAX,
+            note: Some(note.sign(VOLUME, &key())),
+        },
         entry(20, b"body", false),
         entry(0, b"", true),
         entry(MAX_OPS_BYTES - 1, b"1", false),
@@ -106,6 +112,7 @@ pub fn every() -> Vec<Request> {
         Request::Ping,
         Request::Checkpoint(Bytes::from_static(b"posted")),
         Request::Checkpoints,
+        Request::Usage,
     ]
 }
 

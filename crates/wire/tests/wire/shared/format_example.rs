@@ -11,6 +11,8 @@ use wire::session::{Claim, Exporter};
 use wire::shared::answer::{encode_have, encode_policies};
 use wire::shared::delivery::{End, LeavesPart};
 use wire::shared::enter::{Enter, SIGNING_DOMAIN, Welcome};
+use wire::shared::terms::{Pace, Terms};
+use wire::shared::usage::{UNKNOWN, Usage};
 use wire::shared::{PROTOCOL, Request, SESSION_ID, kind};
 
 use super::peer::key;
@@ -56,6 +58,7 @@ fn delivery() -> [Vec<u8>; 2] {
         more: false,
         asked: true,
         refused: None,
+        unstored: None,
     };
     [
         answer(kind::LEAVES_PART, 0, &part.finish()),
@@ -63,14 +66,37 @@ fn delivery() -> [Vec<u8>; 2] {
     ]
 }
 
-fn messages() -> Named {
-    let welcome = Welcome {
-        newest_policy: 0,
-        heartbeat_ms: 10_000,
+fn terms() -> Terms {
+    let pace = |per_second, at_once| Pace {
+        per_second,
+        at_once,
     };
+    Terms {
+        heartbeat_ms: 1000,
+        bytes: pace(1 << 30, 1 << 30),
+        entries: pace(4000, 8000),
+        entry_bytes: pace(1 << 20, 64 << 20),
+        outstanding_bytes: 4 << 20,
+    }
+}
+
+fn messages() -> Named {
+    let welcome = Welcome { newest_policy: 0 };
     let volume = VolumeId::from_bytes([0x11; 32]);
     let claim = Claim::new(SIGNING_DOMAIN, volume, &key(2), &Exporter([0x33; 32]));
+    let used = Usage {
+        today_bytes: 70_000,
+        daily_bytes: UNKNOWN,
+        temporary_bytes: 4_000,
+        temporary_most_bytes: UNKNOWN,
+        disk_bytes: 1 << 40,
+        disk_free_bytes: 1 << 38,
+    };
     let [part, end] = delivery();
+    let open = Request::Open {
+        heartbeat_ms: 1000,
+        note: None,
+    };
     vec![
         ("hello", hello(PROTOCOL).to_vec()),
         ("ENTER of a guest", enter(None)),
@@ -84,7 +110,11 @@ fn messages() -> Named {
             answer(kind::POLICIES_PART, 2, &encode_policies([&b"p"[..]])),
         ),
         ("ENTER of a device", enter(Some(claim))),
-        ("OPEN", request(&Request::Open(None), SESSION_ID)),
+        ("OPEN", request(&open, SESSION_ID)),
+        (
+            "OPENED",
+            answer(kind::OPENED, SESSION_ID, &terms().encode()),
+        ),
         (
             "MARK",
             request(&Request::Mark(Nonce::from_bytes([0x44; 32])), SESSION_ID),
@@ -94,6 +124,8 @@ fn messages() -> Named {
             request(&Request::Cstore(vec![Handle::from_bytes([0x55; 32])]), 3),
         ),
         ("HAVE", answer(kind::HAVE, 3, &encode_have(&[true]))),
+        ("USAGE", request(&Request::Usage, 4)),
+        ("USED", answer(kind::USED, 4, &used.encode())),
         ("LEAVES_PART", part),
         ("DELIVERY", end),
         ("NEXT", request(&Request::Next, SESSION_ID)),

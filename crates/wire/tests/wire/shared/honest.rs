@@ -12,11 +12,13 @@ use trust::{Handle, Record};
 use trust_shared::mark::Nonce;
 use wire::refusal::put_error;
 use wire::shared::answer::encode_have;
-use wire::shared::link::LinkError;
+use wire::shared::link::{LinkError, LinkOptions};
 use wire::shared::request::{Slot, Step};
 use wire::shared::{FULL, NOT_MEMBER, Request, SESSION_ID, WINDOW, kind};
 
-use super::peer::{Peer, connect, heartbeat, impatient, linked, linked_with, note, server};
+use super::peer::{
+    Peer, connect, heartbeat, impatient, linked, linked_with, note, patient, server, terms,
+};
 
 fn record(bytes: &[u8]) -> Record {
     Record {
@@ -103,7 +105,10 @@ async fn server_sends_as_fast_as_deliveries_are_taken() {
         assert_eq!((kind, id), (kind::OPEN, SESSION_ID));
         assert_eq!(
             Request::decode(kind, &body),
-            Ok(Request::Open(Some(note(5))))
+            Ok(Request::Open {
+                heartbeat_ms: 10_000,
+                note: Some(note(5))
+            })
         );
         for size in 0..WINDOW {
             peer.send(kind::DELIVERY, 0, &heartbeat(size.into())).await;
@@ -128,6 +133,41 @@ async fn server_sends_as_fast_as_deliveries_are_taken() {
     assert!(ended.to_string().contains("silent"), "{ended}");
     // The last heartbeat may have waited in the window for a part of the time.
     assert!(began.elapsed() >= impatient().max_silence / 4);
+}
+
+/// The silence that a client accepts is that of the heartbeats which the server says that it sends.
+#[tokio::test]
+async fn answer_to_open_says_how_long_a_server_may_be_silent() {
+    let behave = |mut peer: Peer| async move {
+        let (kind, _, body) = peer.recv().await.unwrap();
+        let asked = Request::decode(kind, &body).unwrap();
+        let Request::Open { heartbeat_ms, .. } = asked else {
+            panic!("{asked:?}");
+        };
+        assert_eq!(heartbeat_ms, 400);
+        peer.send(kind::DELIVERY, 0, &heartbeat(1)).await;
+        peer.send(kind::OPENED, SESSION_ID, &terms(500).encode())
+            .await;
+        peer.drain().await;
+    };
+    let options = LinkOptions {
+        heartbeat: Duration::from_millis(400),
+        ..patient()
+    };
+    let (link, mut pushes) = linked_with(&options, behave).await;
+    link.open(None).unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(60), link.terms());
+    assert_eq!(asked.await.unwrap(), Ok(terms(500)));
+    assert_eq!(pushes.next().await.unwrap().from, 1);
+    let began = Instant::now();
+    let ended = tokio::time::timeout(Duration::from_secs(30), pushes.next()).await;
+    let ended = ended.expect("silence ends the link").unwrap_err();
+    assert!(ended.to_string().contains("silent"), "{ended}");
+    assert!(
+        began.elapsed() >= Duration::from_millis(900),
+        "three heartbeats"
+    );
+    assert_eq!(link.terms().await, Ok(terms(500)), "it stays known");
 }
 
 /// Each message costs both ends: the server is told of short deliveries with the client's next message, and without one

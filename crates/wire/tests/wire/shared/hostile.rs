@@ -22,7 +22,7 @@ use wire::shared::{MAX_DELIVERY_BYTES, PROTOCOL, SESSION_ID, ServerAddress, WIND
 
 use super::peer::{
     Peer, VOLUME, connect, connect_with, device, heartbeat, impatient, linked, linked_with, server,
-    welcome,
+    terms, welcome,
 };
 
 fn is_bad(error: &LinkError) -> bool {
@@ -189,6 +189,17 @@ async fn answers_that_nobody_asked_for_end_the_link() {
         let link = answering(kind::BODIES_PART, false, body).await;
         assert!(is_bad(&in_time(link.bodies(&[1, 2])).await.unwrap_err()));
     }
+    for (kind, body) in [
+        (kind::USED, vec![0; 47]),
+        (kind::USED, vec![0; 49]),
+        (kind::DONE, vec![]),
+    ] {
+        let link = answering(kind, false, body).await;
+        assert!(is_bad(&in_time(link.usage()).await.unwrap_err()));
+    }
+    // Any number may be there.
+    let link = answering(kind::USED, false, vec![0xff; 48]).await;
+    assert_eq!(in_time(link.usage()).await.unwrap().free_bytes(), None);
     let link = answering(kind::LEAVES_PART, false, vec![0; 9]).await;
     assert!(is_bad(&in_time(link.leaves(1, 1)).await.unwrap_err()));
     let link = answering(kind::POLICIES_PART, false, vec![0]).await;
@@ -256,6 +267,46 @@ async fn message_that_breaks_off_ends_the_call() {
     let (link, _pushes) = linked(behave).await;
     let ended = in_time(link.retrieve(&[Handle::from_bytes([1; 32])])).await;
     assert!(is_unavailable(&ended.unwrap_err()));
+}
+
+/// The answer to OPEN comes once, after OPEN, and says what an honest server may say.
+#[tokio::test]
+async fn answers_to_open_that_no_honest_server_gives_end_the_link() {
+    let good = terms(1000).encode();
+    let mut idle = good.clone();
+    idle[4..12].fill(0);
+    for (opens, bodies) in [
+        (false, vec![good.clone()]),
+        (true, vec![good.clone(), good.clone()]),
+        (true, vec![good[1..].to_vec()]),
+        (true, vec![[&good[..], &[0]].concat()]),
+        (true, vec![terms(100).encode()]),
+        (true, vec![idle]),
+    ] {
+        let behave = move |mut peer: Peer| {
+            let bodies = bodies.clone();
+            async move {
+                peer.recv().await.unwrap();
+                for body in bodies {
+                    peer.send(kind::OPENED, SESSION_ID, &body).await;
+                }
+                peer.drain().await;
+            }
+        };
+        let (link, _pushes) = linked(behave).await;
+        match opens {
+            true => link.open(None).unwrap(),
+            false => link.mark(&Nonce::from_bytes([1; 32])).unwrap(),
+        }
+        eventually("the link ends", || link.ended().is_some()).await;
+        let ended = link.ended().unwrap();
+        assert!(is_bad(&ended), "{ended}");
+    }
+    // None at all: who asks is told so.
+    let behave = |mut peer: Peer| async move { peer.drain().await };
+    let (link, _pushes) = linked_with(&impatient(), behave).await;
+    link.open(None).unwrap();
+    assert!(is_unavailable(&in_time(link.terms()).await.unwrap_err()));
 }
 
 #[tokio::test]

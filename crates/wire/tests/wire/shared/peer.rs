@@ -18,6 +18,7 @@ use wire::session::tls;
 use wire::shared::delivery::End;
 use wire::shared::enter::{Enter, Welcome};
 use wire::shared::link::{Deliveries, Link, LinkError, LinkOptions};
+use wire::shared::terms::{Pace, Terms};
 use wire::shared::{PROTOCOL, SESSION_ID, ServerAddress, kind};
 
 pub const VOLUME: VolumeId = VolumeId::from_bytes([7; 32]);
@@ -57,11 +58,22 @@ pub fn impatient() -> LinkOptions {
 }
 
 pub fn welcome() -> Vec<u8> {
-    Welcome {
-        newest_policy: 0,
-        heartbeat_ms: 20_000,
+    Welcome { newest_policy: 0 }.encode()
+}
+
+/// What a server of these tests answers to OPEN.
+pub fn terms(heartbeat_ms: u32) -> Terms {
+    let pace = Pace {
+        per_second: 1000,
+        at_once: 2000,
+    };
+    Terms {
+        heartbeat_ms,
+        bytes: pace,
+        entries: pace,
+        entry_bytes: pace,
+        outstanding_bytes: 1 << 20,
     }
-    .encode()
 }
 
 pub fn note(size: u64) -> SignedNote {
@@ -82,6 +94,7 @@ pub fn heartbeat(size: u64) -> Vec<u8> {
         more: false,
         asked: false,
         refused: None,
+        unstored: None,
     };
     end.encode().to_vec()
 }
