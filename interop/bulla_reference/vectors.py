@@ -109,6 +109,7 @@ def inodes(vectors):
     page = vectors.page("inode.md")
     wanted = {
         "empty file, 0644, extensions": ("file", 0o644, 0, 0, 0),
+        "empty file, 0644, ctime": ("file", 0o644, 0, 0, 0),
         "empty file": ("file", 0o644, 1_700_000_000, 123_456_789, 0),
         "file of": ("file", 0o644, 1_700_000_000, 123_456_789, 1_000_000),
         "file bulla": ("file", 0o644, 1_700_000_000, 123_456_789, 5),
@@ -122,6 +123,8 @@ def inodes(vectors):
         found = inode.decode(unhex(data))
         shown = found.kind, found.mode, found.seconds, found.nanoseconds, found.size()
         vectors.equal(what, shown, next(value for word, value in wanted.items() if what.startswith(word)))
+        if "ctime" in what:
+            vectors.equal("ctime", found.ctime, (1_700_000_000, 123_456_789))
         if "owner" in what:
             vectors.equal(what, (found.links, found.group, found.owner), (2, b"\xcc" * 16, (1000, 100)))
             vectors.equal(what, found.xattrs, [(b"user.a", b"1")])

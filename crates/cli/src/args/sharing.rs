@@ -68,7 +68,7 @@ pub enum ShareCommand {
     Accept(ShareDevice),
     /// Sign what the log comes to, so that new devices begin there
     Checkpoint(ShareCheckpoint),
-    /// Give the volume as it is now a name, under which `--at` shows it later; an administrator does it
+    /// Give the volume as it is a name for `--at`
     Snapshot(ShareSnapshot),
     /// List the snapshots
     Snapshots(ShareVolume),

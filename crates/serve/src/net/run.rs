@@ -68,7 +68,8 @@ impl<S: Service> Connection<S> {
                 continue;
             }
             let quiet = self.mail.in_flight == 0;
-            if finished && quiet {
+            // What came before the end of the stream is answered, also if it rests.
+            if finished && quiet && self.rests_until().is_none() {
                 return End::Closed;
             }
             if stopping && quiet {

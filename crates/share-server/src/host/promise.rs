@@ -31,12 +31,20 @@ struct Steps {
     last: u64,
     /// Steps that are not done.
     open: BTreeSet<u64>,
-    /// Missing blocks, each with the last step that missed it.
-    missing: HashMap<Handle, u64>,
+    /// Missing blocks, each with the steps that missed it.
+    missing: HashMap<Handle, Missed>,
     /// The last step with missing blocks that are not kept by name; 0: none.
     unnamed: u64,
     /// Entries that wait for their turn, and who is told.
     waiting: Vec<(u64, Box<dyn FnOnce() + Send>)>,
+}
+
+/// The first and the last step that missed a block, since it was stored or found, or the device was told. An entry between
+/// the two is not ordered, although the block is missing for what comes after it, too.
+#[derive(Debug, Clone, Copy)]
+struct Missed {
+    first: u64,
+    last: u64,
 }
 
 impl Promise {
@@ -72,8 +80,12 @@ impl Promise {
             if is_there {
                 steps.missing.remove(&handle);
             } else if steps.missing.len() < MAX_MISSING || steps.missing.contains_key(&handle) {
-                let last = steps.missing.entry(handle).or_default();
-                *last = number.max(*last);
+                let (first, last) = (number, number);
+                let missed = steps.missing.entry(handle);
+                let missed = missed.or_insert(Missed { first, last });
+                // Steps are done in any order.
+                missed.first = number.min(missed.first);
+                missed.last = number.max(missed.last);
             } else {
                 steps.unnamed = number.max(steps.unnamed);
             }
@@ -144,13 +156,18 @@ impl Turn {
     /// Whether a block of an earlier step is missing.
     pub(super) fn lacks(&self) -> bool {
         let steps = lock(&self.promise.0);
-        steps.unnamed > 0 || steps.missing.values().any(|step| *step < self.number)
+        let mut missing = steps.missing.values();
+        steps.unnamed > 0 || missing.any(|missed| missed.first < self.number)
     }
 
     /// The device is told that blocks before this entry are missing.
     pub(super) fn told(&self) {
         let mut steps = lock(&self.promise.0);
-        steps.missing.retain(|_, step| *step > self.number);
+        steps.missing.retain(|_, missed| {
+            // What comes later is not forgiven.
+            missed.first = missed.first.max(self.number.saturating_add(1));
+            missed.last > self.number
+        });
         if steps.unnamed < self.number {
             steps.unnamed = 0;
         }
@@ -240,6 +257,32 @@ mod tests {
         assert!(second.lacks());
         second.told();
         assert!(!second.lacks());
+    }
+
+    /// A block that is asked for again, in vain, while the entry waits is missing for the entry all the same.
+    #[test]
+    fn later_request_in_vain_hides_no_earlier_one() {
+        let promise = Promise::default();
+        drop(promise.ask(vec![block(1)]));
+        let slow = promise.ask(vec![block(2)]);
+        let first = promise.entry();
+        promise.ask(vec![block(1)]).answered([false]);
+        slow.stored();
+        assert!(first.is_ready() && first.lacks());
+        first.told();
+        drop(first);
+        // The later request is not forgiven with it.
+        let second = promise.entry();
+        assert!(second.lacks());
+        second.told();
+        assert!(!second.lacks());
+        // Nor does it matter which of two is answered first.
+        let (early, late) = (promise.ask(vec![block(3)]), promise.ask(vec![block(3)]));
+        drop(late);
+        let third = promise.entry();
+        drop(early);
+        third.told();
+        assert!(!third.lacks());
     }
 
     #[test]

@@ -431,7 +431,11 @@ impl Client {
     ) -> Result<Answer, ClientError> {
         let file = NewFile {
             place: place.clone(),
-            inode: inode.clone(),
+            // It is made now, whenever it was written.
+            inode: Inode {
+                ctime: None,
+                ..inode.clone()
+            },
             owner: None,
             replace: false.into(),
         };

@@ -450,7 +450,7 @@ impl Attributes {
             e.u16(*mode);
         });
         option(e, self.mtime.as_ref(), |e, mtime| {
-            e.u64(mtime.seconds as u64).u32(mtime.nanos);
+            mtime.encode(e);
         });
         option(e, self.owner.as_ref(), |e, owner| {
             e.u32(owner.uid).u32(owner.gid);
@@ -466,10 +466,7 @@ impl Attributes {
 
     fn decode(d: &mut Decoder<'_>) -> Read<Attributes> {
         let mode = read_option(d, |d| d.u16())?;
-        let mtime = read_option(d, |d| {
-            let (seconds, nanos) = (d.u64()? as i64, d.u32()?);
-            Ok(Time { seconds, nanos })
-        })?;
+        let mtime = read_option(d, Time::decode)?;
         let owner = read_option(d, |d| {
             let (uid, gid) = (d.u32()?, d.u32()?);
             Ok(Owner { uid, gid })

@@ -83,13 +83,13 @@ impl<'a> Sight<'a> {
         self.members.may_write(self.device, owner, self.members_at)
     }
 
-    /// The inode of a file as programs see it: a directory's with its times, and without its entries.
+    /// The inode of a file as programs see it: a directory's with its times, and without its entries. The answer does not
+    /// rest on the times: who made the last name in a directory and is silent would hold up all paths through it.
     pub fn shown(&mut self, file: &FileId) -> Result<Option<Arc<Inode>>, Halt> {
         let inode = self.inode(file)?;
         if !inode.is_some_and(|inode| inode.kind() == FileKind::Directory) {
             return Ok(self.replay.inode(self.at, file, self.sources())?);
         }
-        self.about.push(About::Key(Key::Times(*file)));
         Ok(self.replay.shown(self.at, file, self.sources())?)
     }
 

@@ -339,11 +339,16 @@ impl Members {
     /// reads the bodies of authors without permission.
     pub fn may_change(&self, device: Device, key: &Key, position: u64) -> bool {
         match key {
-            Key::Inode(file)
-            | Key::Entry(file, _)
-            | Key::Lock(file)
-            | Key::Times(file)
-            | Key::Hold(file, ..) => self.may_write(device, file.principal, position),
+            Key::Inode(file) | Key::Entry(file, _) | Key::Lock(file) | Key::Times(file) => {
+                self.may_write(device, file.principal, position)
+            }
+            // Of a device that never was, nothing is held: else one entry could name thousands, and everybody would
+            // look for what they hold.
+            Key::Hold(file, _, of) => {
+                let is_known = self.devices.get(of);
+                is_known.is_some_and(|row| row.member.since <= position)
+                    && self.may_write(device, file.principal, position)
+            }
             Key::Fold(principal) => self.may_write(device, *principal, position),
             Key::Role(group, _) => {
                 let of_group = self.role(device, *group, position) == Some(Role::Admin);

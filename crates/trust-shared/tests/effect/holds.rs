@@ -75,6 +75,34 @@ fn readers_hold_together_and_a_writer_alone() {
     assert_eq!(world.put(1, op), Outcome::Effect);
 }
 
+/// Who wanted a lock in vain, and is silent, holds nobody up.
+#[test]
+fn value_does_not_rest_on_holds_in_vain() {
+    let (mut world, f) = begun();
+    let op = hold(&world, 0, f, true, &[]);
+    assert_eq!(world.put(0, op), Outcome::Effect);
+    let vain = hold(&world, 1, f, true, &[]);
+    assert_eq!(world.put(1, vain), LOCKED);
+    let vain = world.end() - 1;
+    let release = calls::release(f, FLOCK, Device(0));
+    assert_eq!(world.put(0, release), Outcome::Effect);
+    let op = hold(&world, 2, f, true, &[]);
+    assert_eq!(world.put(2, op), Outcome::Effect);
+    let mut replay = Replay::new(world.volume.clone());
+    for entry in &world.log {
+        let outline = entry.body.outline();
+        replay
+            .push(&entry.written, &outline, &world.members)
+            .unwrap();
+    }
+    let at = world.end() - 1;
+    assert_eq!(replay.outcome(at, 0, world.sources()), Ok(Outcome::Effect));
+    let rests = replay.outcome_rests_on(at, 0, 0, &world.store).unwrap();
+    let positions: Vec<u64> = rests.into_iter().map(|(position, _)| position).collect();
+    assert!(!positions.contains(&vain), "{positions:?}");
+    assert!(positions.contains(&(vain + 1)), "{positions:?}");
+}
+
 #[test]
 fn hold_is_taken_over_only_if_it_was_not_renewed() {
     let (mut world, f) = begun();
@@ -124,6 +152,17 @@ fn only_the_device_itself_gives_up_what_it_renews() {
     );
     assert_eq!(world.put(0, release.clone()), Outcome::Effect);
     assert_eq!(world.put(0, release), LOST);
+    // Of a device that never was, nothing is held, and nobody looks for it.
+    let nobody = calls::release(f, FLOCK, Device(99));
+    assert_eq!(world.put(1, nobody), Outcome::None(NoEffect::NotPermitted));
+    let mut replay = Replay::new(world.volume.clone());
+    for entry in &world.log {
+        let outline = entry.body.outline();
+        replay
+            .push(&entry.written, &outline, &world.members)
+            .unwrap();
+    }
+    assert_eq!(replay.holders(&f, FLOCK).len(), 1);
     // Nobody holds anything in another's name.
     let of = (f, FLOCK, Device(0));
     let op = calls::hold(of, Ranges::whole(true), None, &[]);

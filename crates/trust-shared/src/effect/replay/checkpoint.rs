@@ -198,7 +198,13 @@ impl Replay {
                 let row = |file: &FileId, family: Family, device: Device| {
                     Row::Hold((*file).into(), family.to_byte(), device.0)
                 };
-                let first = (file, Family::Flock, Device(0));
+                let first = match from {
+                    Some(Row::Hold(_, family, device)) => {
+                        let family = Family::from_byte(*family).unwrap_or(Family::Flock);
+                        (file, family, Device(*device))
+                    }
+                    _ => (file, Family::Flock, Device(0)),
+                };
                 let keys = self.keys.range(Key::Hold(first.0, first.1, first.2)..);
                 let keys = keys.map_while(move |(key, _)| match key {
                     Key::Hold(file, family, device) => Some(row(file, *family, *device)),

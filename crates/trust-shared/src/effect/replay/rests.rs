@@ -2,7 +2,8 @@
 //! the guards of all these look at. Whoever uses a value must know that the authors of these entries stand by them
 //! (design `share.md`, *The read rule*). An op without permission is left out: nothing looks at its guards, and who
 //! may write follows from decisions that their authors have attested. Else a member that may only read could hold up
-//! the readers of every file. A Claim in vain is left out too, so nobody waits for those who wait.
+//! the readers of every file. A Claim in vain and a Hold in vain are left out too, so nobody waits for those who
+//! wait.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -96,10 +97,12 @@ impl About {
 /// Another device has the lock.
 const IN_VAIN: Option<Outcome> = Some(Outcome::None(NoEffect::Locked));
 
-/// Whether an op is only a claim: its author waits for a lock. A claim that fails changes no value, so nobody needs to wait
-/// for its author. The value rests on the last op before it that set the lock.
+/// Whether an op only wants a lock: a claim, or a hold. One that fails changes no value, so nobody needs to wait for its
+/// author. The value rests on the last op before it that set the lock.
 fn only_waits(op: &Op) -> bool {
+    let holds = |change: &Change| matches!(change, Change::Hold { .. } | Change::Release { .. });
     op.guards.is_empty() && matches!(op.changes.as_slice(), [Change::Claim { .. }])
+        || op.changes.iter().all(holds)
 }
 
 /// What has been looked at: of the ops that name a value, those from the first on and before the second.
@@ -226,6 +229,7 @@ impl Replay {
                     let hold = Key::Hold(*file, *family, device);
                     self.look(About::Key(hold), (first, before), seen, waiting);
                 }
+                low = first;
             }
             About::Key(key) => {
                 let versions = self.keys.get(key);
