@@ -251,7 +251,7 @@ fn device_that_writes_too_many_bytes_is_told_so() {
     let refused = loop {
         let entry = one.entry((0..1000).map(lock).collect());
         match one.session.receive(&entry) {
-            Ok(()) => taken += 1,
+            Ok(()) if taken < 100 => taken += 1,
             refused => break refused,
         }
         core.pump();
