@@ -43,6 +43,7 @@ fn who_waits_gets_the_lock_when_it_is_given_up() {
     assert_eq!(net.call(1, hold(file, false)), LOCKED);
     let waits = net.issue(1, hold(file, true));
     net.tick(1000);
+    net.rest();
     assert!(!net.nodes[1].answers.contains_key(&waits));
     // Others write the file all the same: the lock is advisory.
     let write = net.write("f", "y");
@@ -60,10 +61,13 @@ fn lock_that_nobody_renews_is_taken_over() {
     let (mut net, file) = begun(81);
     net.done(0, hold(file, false));
     let waits = net.issue(1, hold(file, true));
+    net.rest();
     net.tick(LAPSES_MS / 2);
+    net.rest();
     // The holder renews it.
     net.done(0, hold(file, false));
     net.tick(LAPSES_MS * 2 / 3);
+    net.rest();
     assert!(!net.nodes[1].answers.contains_key(&waits));
     net.tick(LAPSES_MS);
     assert_eq!(net.wait(1, waits), Answer::Done(file));
