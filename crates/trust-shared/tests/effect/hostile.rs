@@ -343,11 +343,18 @@ fn directory_with_entries_is_not_removed() {
     assert_eq!(world.put(1, root), Outcome::None(NoEffect::Needed));
 }
 
+/// An op that changes names and leaves the times of their directories.
+fn untouched(op: Op) -> Op {
+    let changes = op.changes.into_iter();
+    let changes = changes.filter(|change| !matches!(change, Change::Touch { .. }));
+    Op::new(op.guards, changes.collect())
+}
+
 #[test]
 fn removed_directory_gets_no_entries() {
     let mut world = World::new();
     let x = world.mkdir(0, &root(), "x", 1);
-    let create = world.create(&x, "f", file(EVERYBODY, 1, 1), regular(""));
+    let create = untouched(world.create(&x, "f", file(EVERYBODY, 1, 1), regular("")));
     let unlinked = |guard: &Guard| !matches!(guard, Guard::Linked { .. });
     let guards: Vec<Guard> = create
         .guards
@@ -376,7 +383,7 @@ fn file_gets_no_entries() {
         id: plain,
         path: Vec::new(),
     };
-    let op = world.create(&inside, "g", file(EVERYBODY, 0, 2), regular(""));
+    let op = untouched(world.create(&inside, "g", file(EVERYBODY, 0, 2), regular("")));
     assert_eq!(world.put(0, op), Outcome::None(NoEffect::NotADirectory));
 }
 
