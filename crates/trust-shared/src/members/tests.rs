@@ -479,8 +479,8 @@ fn page_with_rows_out_of_order_is_refused() {
     let bytes = e.finish();
     let (head, rest) = bytes.split_at(33);
     assert_eq!(head[32], 1);
-    // A device without an end: number, key, user, since, flag.
-    let (device, rest) = rest.split_at(1 + 32 + 32 + 1 + 1);
+    // A device without an end and without a name: number, key, user, since, two flags.
+    let (device, rest) = rest.split_at(1 + 32 + 32 + 1 + 1 + 1);
     let twice = [&head[..32], &[2], device, device, rest].concat();
     let mut d = trust::encode::Decoder::new(&twice, "members");
     assert!(Members::decode_page(&mut d).is_err());
