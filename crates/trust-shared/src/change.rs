@@ -91,7 +91,7 @@ pub enum Change {
         family: Family,
         /// The author's device.
         device: Device,
-        /// What it holds.
+        /// The ranges that the device then holds.
         ranges: Ranges,
         /// Since when the device has held something. None: it has held nothing.
         since: Option<u64>,

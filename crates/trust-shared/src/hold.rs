@@ -140,7 +140,7 @@ impl Ranges {
 /// What a device holds of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// What it holds.
+    /// The ranges that the device holds.
     pub ranges: Ranges,
     /// Position of the entry since which it has held something of the file without a gap.
     pub since: u64,

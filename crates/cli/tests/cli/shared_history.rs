@@ -214,7 +214,7 @@ fn snapshot_is_read_by_its_name_until_it_is_removed() {
     assert!(changed.contains('a'), "{changed}");
     let listed = read(&bob, &["share", "snapshots", "notes"]);
     assert!(listed.starts_with(&format!("first  after entry {then}\nsecond  after entry ")));
-    // What is refused.
+    // These names are refused.
     let taken = ada.run(&["share", "snapshot", "notes", "first"]).ends(1);
     assert!(
         taken.err.contains("snapshot `first` already"),

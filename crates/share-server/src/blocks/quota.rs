@@ -32,7 +32,7 @@ pub struct Used {
     pub temporary_bytes: u64,
     /// Bytes of frames that it stored today.
     pub today_bytes: u64,
-    /// What it may use.
+    /// The quota that applies to this device.
     pub quota: Quota,
 }
 

@@ -230,7 +230,7 @@ pub enum Call {
         file: FileRef,
         /// The family of locks.
         family: Family,
-        /// What it holds.
+        /// The ranges that the device then holds.
         ranges: Ranges,
         /// Waits while another device holds what clashes. Else the call is refused then.
         wait: bool,

@@ -75,7 +75,7 @@ fn readers_hold_together_and_a_writer_alone() {
     assert_eq!(world.put(1, op), Outcome::Effect);
 }
 
-/// Who wanted a lock in vain, and is silent, holds nobody up.
+/// A device that asked for a lock in vain, and is then silent, delays no other device.
 #[test]
 fn value_does_not_rest_on_holds_in_vain() {
     let (mut world, f) = begun();
@@ -163,7 +163,7 @@ fn only_the_device_itself_gives_up_what_it_renews() {
             .unwrap();
     }
     assert_eq!(replay.holders(&f, FLOCK).len(), 1);
-    // Nobody holds anything in another's name.
+    // A device cannot hold anything in the name of another device.
     let of = (f, FLOCK, Device(0));
     let op = calls::hold(of, Ranges::whole(true), None, &[]);
     assert_eq!(world.put(1, op), Outcome::None(NoEffect::NotPermitted));

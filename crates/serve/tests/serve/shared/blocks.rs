@@ -68,7 +68,7 @@ async fn usage_says_what_the_device_has_stored_and_what_is_left() {
     );
     let left = 1_000_000 - after.today_bytes;
     assert_eq!(after.free_bytes(), Some(left.min(after.disk_free_bytes)));
-    // What it says is what a STORE finds.
+    // The USAGE answer states the same limits that a STORE is judged by.
     let refused = link.store(&[block(3, 900_000)]).await;
     assert_eq!(refused.unwrap_err().code(), Some(QUOTA));
     assert_eq!(link.usage().await.unwrap().today_bytes, after.today_bytes);
