@@ -4,8 +4,6 @@
 //! length, widened to whole blocks of the present content, puts them, and replaces them in the array tree
 //! (`trust::array::splice`). Memory grows with the number of changed ranges, not with lengths. Design: *Share*, Mount, Commit.
 
-mod overlay;
-
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
@@ -14,12 +12,11 @@ use std::sync::Arc;
 
 use content::blocks::Blocks;
 use reader::{Fetch, ReadError, Tree};
+use share::writeback::{From, Overlay};
 use store::{BlockSink, StoreError};
 use trust::array::{ArrayRoot, Child, Extent, Node, Nodes, edges, splice};
 use trust::inode::{Content, FileContent, Inode, MAX_INLINE_BYTES};
 use trust::{ArrayNode, Data, Handle, Hasher, Record, Reject};
-
-pub use overlay::{From, Moved, Overlay};
 
 /// Length of a block of changed content, and the multiples at which it is cut, bytes.
 pub const PIECE_BYTES: u64 = 64 << 10;

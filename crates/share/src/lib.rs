@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`client`] | a device: engine, disk, connection, calls of programs |
 //! | [`files`] | the files of a volume: calls of programs, and their answers |
+//! | [`writeback`] | what programs have open and have changed, and no log has yet; without I/O |
 //! | [`disk`] | what a device must not forget: its floor, and what it has sent |
 //! | [`home`] | the shared volumes of a user on this machine |
 //! | `snapshot` | what a device's floor comes to, for a restart |
@@ -18,3 +19,4 @@ pub mod disk;
 pub mod files;
 pub mod home;
 mod snapshot;
+pub mod writeback;

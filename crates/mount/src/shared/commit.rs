@@ -1,10 +1,6 @@
-//! Local changes of a file on their way into the log.
-//!
-//! One commit of a file at a time. It is guarded by the content that it was made of: if another device was first, the
-//! changes move onto that content, as often as it takes. A commit whose outcome is unknown is waited for, or what it made is
-//! looked for; it is never begun again, else appended bytes would be there twice. Once a program was told that its bytes are
-//! lost, they go onto unchanged content only, and into a conflict copy otherwise: what others wrote since is newer.
+//! Does what [`share::writeback`] asks for: stores blocks, sets content, makes conflict copies, waits.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,45 +8,136 @@ use bulla::edit::Edit;
 use reader::Fetch;
 use share::client::{ClientError, NewFile, conflict_name};
 use share::files::{Call, FileRef, Refused, Replace, Stamped};
+use share::writeback::{Cached, Effect, Found, Moved, NotSent, NotStored, Overlay, Taken, Timer};
 use store::StoreError;
+use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use trust::inode::{Content, Inode};
-use trust_shared::calls::ctime_after;
 
 use super::core::{Core, found, is_absent, place, place_of};
 use super::failure::Failure;
-use super::local::{Ended, Taken};
+use super::loss::Loss;
 use super::nodes::Node;
+use super::spool::{Effects, Spool, Spooled};
 use crate::fuse::Error;
 
 /// When the server could not be reached, it is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Local changes are committed at last when they are so old.
-pub const DIRTY: Duration = Duration::from_secs(5);
+const DIRTY: Duration = Duration::from_secs(5);
 /// What could not be committed is tried again after this time.
 const RETRY: Duration = Duration::from_secs(30);
 /// Most names that are tried for a conflict copy.
 const MAX_COPIES: u32 = 100;
 
 impl Core {
-    /// Begins a commit of what is local of a file, unless there is nothing or one is under way.
-    pub fn begin_commit(self: &Arc<Self>, node: &Arc<Node>) {
-        let Some(taken) = node.content.take() else {
-            return;
-        };
+    /// Tells the state machine of a file something, and does what it asks for.
+    pub fn tell<T>(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        tell: impl FnOnce(&mut Cached<Spooled>) -> (T, Effects),
+    ) -> T {
+        let mut cached = node.cached();
+        let (told, effects) = tell(&mut cached);
+        let mut rest = Vec::new();
+        for effect in effects {
+            match effect {
+                // In the order of the states.
+                Effect::Dirty => self.nodes.hold(node.number()),
+                Effect::Clean => self.nodes.let_go(node.number()),
+                effect => rest.push(effect),
+            }
+        }
+        drop(cached);
+        rest.into_iter().for_each(|effect| self.act(node, effect));
+        told
+    }
+
+    fn act(self: &Arc<Self>, node: &Arc<Node>, effect: Effect<Spooled>) {
+        let (core, of) = (self.clone(), node.clone());
+        match effect {
+            Effect::Dirty | Effect::Clean => {}
+            Effect::Answer(waiter, answer) => {
+                // A program that was killed waits no more.
+                let _ = waiter.send(answer);
+            }
+            Effect::Store(taken) => {
+                let stored = async move { core.stored(&of, &taken).await };
+                let panicked = |loss| Err(NotStored::Ever(loss));
+                self.step(node, stored, panicked, Cached::stored);
+            }
+            Effect::Send {
+                content,
+                mtime,
+                expect,
+            } => {
+                let set = Call::SetContent {
+                    file: FileRef::File(node.id()),
+                    content,
+                    mtime,
+                    expect: Some(expect),
+                };
+                let set = Stamped {
+                    time: mtime,
+                    call: set,
+                };
+                let sent = async move { core.sent(&of, set).await };
+                let panicked = |loss| Err(NotSent::Refused(loss));
+                self.step(node, sent, panicked, Cached::sent);
+            }
+            Effect::Look => {
+                let found = async move { core.newest(&of).await };
+                self.step(node, found, Found::Failed, Cached::found);
+            }
+            Effect::Move {
+                from,
+                overlay,
+                moved,
+            } => {
+                let moved = async move { core.moved(&of, (&from, &overlay, &moved)) };
+                self.step(node, moved, Err, Cached::moved);
+            }
+            Effect::Copy { taken, content } => {
+                let copied = async move {
+                    let copied = core.copy(&of, &taken, content).await;
+                    copied.map_err(|failure| told_of(&failure, &of))
+                };
+                self.step(node, copied, Err, Cached::copied);
+            }
+            Effect::Wait(timer) => {
+                let time = match timer {
+                    Timer::Dirty => DIRTY,
+                    Timer::Again => AGAIN,
+                    Timer::Retry => RETRY,
+                };
+                self.runtime.spawn(async move {
+                    tokio::time::sleep(time).await;
+                    core.tell(&of, |cached| ((), cached.rang(timer)));
+                });
+            }
+        }
+    }
+
+    /// Works, and tells the state machine of a file what came of it. If the work panics, the file can be used on.
+    fn step<T: Send + 'static>(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        work: impl Future<Output = T> + Send + 'static,
+        panicked: impl FnOnce(Loss) -> T + Send + 'static,
+        then: impl FnOnce(&mut Cached<Spooled>, T) -> Effects + Send + 'static,
+    ) {
         let (core, node) = (self.clone(), node.clone());
         self.runtime.spawn(async move {
-            // If this panics, the commit fails and the file can be used.
-            let mut ending = Ending(Some((core.clone(), node.clone())));
-            let ended = match core.commit(&node, taken).await {
-                Ok(ended) => ended,
-                Err(failure) => {
-                    failure.log("commit", || node.shown());
-                    Ended::Failed(failure.loss())
-                }
-            };
-            ending.end(ended);
+            let done = tokio::spawn(work).await;
+            let failure = || Failure::Plain(Error::Io("a commit has panicked".to_owned()));
+            let done = done.unwrap_or_else(|_| panicked(failure().loss()));
+            core.tell(&node, |cached| ((), then(cached, done)));
         });
+    }
+
+    /// Begins a commit of what is local of a file, unless there is nothing or one is under way.
+    pub fn begin_commit(self: &Arc<Self>, node: &Arc<Node>) {
+        self.tell(node, |cached| ((), cached.begin()));
     }
 
     /// Commits what was local of a file when this is called, and waits for it. `handle` is told of bytes that were lost
@@ -63,146 +150,132 @@ impl Core {
         node: &Arc<Node>,
         handle: Option<u64>,
     ) -> Result<(), Failure> {
-        let told = || match handle.and_then(|handle| node.content.told(handle)) {
-            Some(loss) => Err(Failure::Lost(loss)),
-            None => Ok(()),
+        if node.cached().is_clean_for(handle) {
+            return Ok(());
+        }
+        if let Some((why, _)) = self.stopped() {
+            return Err(Failure::Stopped(why));
+        }
+        let (waiter, answer) = oneshot::channel();
+        let ticket = self.tell(node, |cached| cached.commit(handle, waiter));
+        self.answered(node, ticket, answer).await
+    }
+
+    /// Waits until no work on what is local of a file is under way.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`] at the deadline.
+    pub async fn settled(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), Failure> {
+        let (waiter, answer) = oneshot::channel();
+        let ticket = node.cached().settle(waiter);
+        match ticket {
+            Ok(ticket) => self.answered(node, ticket, answer).await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    async fn answered(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        ticket: u64,
+        mut answer: oneshot::Receiver<Result<(), Loss>>,
+    ) -> Result<(), Failure> {
+        let told = match timeout_at(self.until().into(), &mut answer).await {
+            Ok(told) => told,
+            Err(_) => {
+                let loss = Failure::Plain(Error::TimedOut).loss();
+                self.tell(node, |cached| ((), cached.expired(ticket, loss)));
+                answer.await
+            }
         };
-        let generation = node.content.generation();
-        let until = self.until();
-        while !node.content.has_committed(generation) {
-            if let Some((why, _)) = self.stopped() {
-                return Err(Failure::Stopped(why));
-            }
-            self.begin_commit(node);
-            let settled = timeout_at(until.into(), node.content.settled()).await;
-            if settled.is_err() {
-                let failure = Failure::Plain(Error::TimedOut);
-                node.content.give_up(failure.loss());
-            }
-            told()?;
-            settled.map_err(|_| Failure::Plain(Error::TimedOut))?;
-            if let Some(loss) = node.content.failed() {
-                return Err(Failure::Lost(loss));
-            }
-        }
-        told()
+        let gone = |_| Failure::Plain(Error::Io("a file was forgotten".to_owned()));
+        told.map_err(gone)?.map_err(Failure::Lost)
     }
 
-    async fn commit(&self, node: &Arc<Node>, mut taken: Taken) -> Result<Ended, Failure> {
-        loop {
-            let content = self.stored(&taken).await?;
-            let set = Call::SetContent {
-                file: FileRef::File(node.id()),
-                content: content.clone(),
-                mtime: taken.mtime,
-                expect: Some(taken.base.content.clone()),
-            };
-            let set = Stamped {
-                time: taken.mtime,
-                call: set,
-            };
-            let why = match self.change_patiently(set).await {
-                Ok((_, at)) => {
-                    let mut inode = Inode::clone(&taken.base);
-                    inode.size = content.size();
-                    (inode.content, inode.mtime) = (content, taken.mtime);
-                    inode.ctime = Some(ctime_after(inode.ctime, taken.mtime));
-                    return Ok(Ended::Committed(Arc::new(inode), at));
-                }
-                Err(why) => why,
-            };
-            match why {
-                // It has other content, or no name any more.
-                Failure::Refused(Refused::Stale | Refused::NotFound) => {}
-                why if is_unknown(&why) => {
-                    node.content.sent(content);
-                    self.go_on_later().await?;
-                    continue;
-                }
-                why => return Err(why),
-            }
-            let newest = self.newest(node).await?;
-            let sent = node.content.last_sent();
-            if let Some((newest, at)) = &newest
-                && sent.as_ref() == Some(&newest.content)
-            {
-                // The commit whose outcome was unknown.
-                return Ok(Ended::Committed(newest.clone(), *at));
-            }
-            if sent.is_some() || node.content.is_lost() {
-                self.copy(node, &taken, content).await?;
-                return Ok(match newest {
-                    Some((newest, at)) => Ended::Committed(newest, at),
-                    None => Ended::Removed,
-                });
-            }
-            let Some((newest, at)) = newest else {
-                return Ok(Ended::Removed);
-            };
-            let moved = node.content.rebase(&self.spools, newest, at);
-            match moved.map_err(Failure::Local)? {
-                Some(moved) => taken = moved,
-                None => return Ok(Ended::Removed),
-            }
+    async fn sent(&self, node: &Node, set: Stamped) -> Result<u64, NotSent<Loss>> {
+        match self.change_patiently(set).await {
+            Ok((_, at)) => Ok(at),
+            Err(Failure::Refused(Refused::Stale | Refused::NotFound)) => Err(NotSent::Stale),
+            Err(why) if is_unknown(&why) => Err(NotSent::Unknown),
+            Err(why) => Err(NotSent::Refused(told_of(&why, node))),
         }
     }
 
-    /// Waits until something is tried again.
-    async fn go_on_later(&self) -> Result<(), Failure> {
-        tokio::time::sleep(AGAIN).await;
-        self.may_commit()
-    }
-
-    /// The file as it is now. None: it has no name any more.
-    async fn newest(&self, node: &Arc<Node>) -> Result<Option<(Arc<Inode>, u64)>, Failure> {
-        loop {
-            let place = place_of(node.id());
-            let follow = false;
-            match self
-                .ask(Call::Lookup { place, follow })
-                .await
-                .and_then(found)
-            {
-                Ok((file, at)) => return Ok(Some((file.inode, at))),
-                Err(why) if is_absent(&why) => return Ok(None),
-                Err(why) if is_unknown(&why) => self.go_on_later().await?,
-                Err(why) => return Err(why),
-            }
+    /// The file as it is now.
+    async fn newest(&self, node: &Node) -> Found<Loss> {
+        if let Err(why) = self.may_commit() {
+            return Found::Failed(told_of(&why, node));
+        }
+        let place = place_of(node.id());
+        let follow = false;
+        let asked = self.ask(Call::Lookup { place, follow }).await;
+        match asked.and_then(found) {
+            Ok((file, at)) => Found::File(file.inode, at),
+            Err(why) if is_absent(&why) => Found::Nothing,
+            Err(why) if is_unknown(&why) => Found::Unknown,
+            Err(why) => Found::Failed(told_of(&why, node)),
         }
     }
 
-    /// Stores the blocks of the new content. While the server is away it is tried again.
-    async fn stored(&self, taken: &Taken) -> Result<Content, Failure> {
-        loop {
-            self.may_commit()?;
-            let spool = taken.spool.clone();
-            let local = move |offset: u64, into: &mut [u8]| spool.read(offset, into);
-            let edit = Edit {
-                tree: &self.contents,
-                base: &taken.base,
-                overlay: &taken.overlay,
-                local: &local,
-                how: Fetch::Until(self.until()),
-            };
-            let sink = self.volume.client().sink(self.deadline);
-            let hasher = self.volume.client().hasher().clone();
-            let failure = match edit.content(&hasher, &sink).await {
-                Ok(content) => return Ok(Content::Regular(content)),
-                Err(error) => Failure::from(error),
-            };
-            match &failure {
-                Failure::Store(StoreError::Full { .. }) => return Err(failure),
-                Failure::Store(_) => {}
-                Failure::Read(why) if why.is_outage() => {}
-                _ => return Err(failure),
-            }
-            tracing::debug!(%failure, "a commit is tried again");
-            tokio::time::sleep(AGAIN).await;
+    /// Stores the blocks of the new content.
+    async fn stored(
+        &self,
+        node: &Node,
+        taken: &Taken<Arc<Spool>>,
+    ) -> Result<Content, NotStored<Loss>> {
+        let ever = |failure| NotStored::Ever(told_of(&failure, node));
+        self.may_commit().map_err(ever)?;
+        let spool = taken.bytes.clone();
+        let local = move |offset: u64, into: &mut [u8]| spool.read(offset, into);
+        let edit = Edit {
+            tree: &self.contents,
+            base: &taken.base,
+            overlay: &taken.overlay,
+            local: &local,
+            how: Fetch::Until(self.until()),
+        };
+        let sink = self.volume.client().sink(self.deadline);
+        let hasher = self.volume.client().hasher().clone();
+        let failure = match edit.content(&hasher, &sink).await {
+            Ok(content) => return Ok(Content::Regular(content)),
+            Err(error) => Failure::from(error),
+        };
+        let passes = match &failure {
+            Failure::Store(StoreError::Full { .. }) => false,
+            Failure::Store(_) => true,
+            Failure::Read(why) => why.is_outage(),
+            _ => false,
+        };
+        if !passes {
+            return Err(ever(failure));
+        }
+        tracing::debug!(%failure, "a commit is tried again");
+        Err(NotStored::Now(failure.loss()))
+    }
+
+    /// Another place for the local bytes, at the offsets at which they are after a rebase.
+    fn moved(
+        &self,
+        node: &Node,
+        (from, overlay, moved): (&Spool, &Overlay, &Moved),
+    ) -> Result<Arc<Spool>, Loss> {
+        let spool = self.spools.make().and_then(|spool| {
+            spool.copy(from, overlay, moved)?;
+            Ok(spool)
+        });
+        match spool {
+            Ok(spool) => Ok(Arc::new(spool)),
+            Err(error) => Err(told_of(&Failure::Local(error), node)),
         }
     }
 
-    /// Puts what was written into a file of its own beside the file.
-    async fn copy(&self, node: &Node, taken: &Taken, content: Content) -> Result<(), Failure> {
+    /// Puts what was written into a file of its own beside the file. Gives what its writers are told.
+    async fn copy(
+        &self,
+        node: &Node,
+        taken: &Taken<Arc<Spool>>,
+        content: Content,
+    ) -> Result<Loss, Failure> {
         let Some((parent, name)) = node.place() else {
             return Err(Error::Io("the file has no place for a conflict copy".to_owned()).into());
         };
@@ -218,12 +291,14 @@ impl Core {
             };
             match self.create_patiently(copy).await {
                 Ok(_) => {
+                    let copy = trust::text::printable(name.as_bytes());
                     tracing::warn!(
                         file = node.shown(),
-                        copy = trust::text::printable(name.as_bytes()),
+                        copy,
                         "other devices wrote this file meanwhile: what was written here is in a conflict copy"
                     );
-                    return Ok(());
+                    let why = format!("other devices wrote it meanwhile: it is in `{copy}`");
+                    return Ok(Failure::Plain(Error::Io(why)).loss());
                 }
                 Err(Failure::Refused(Refused::Exists)) => {}
                 Err(why) => return Err(why),
@@ -233,6 +308,12 @@ impl Core {
     }
 }
 
+/// What programs are told of a failure, which the log of the process tells in full.
+fn told_of(failure: &Failure, node: &Node) -> Loss {
+    failure.log("commit", || node.shown());
+    failure.loss()
+}
+
 /// Whether a failure of a call does not say that the call had no effect.
 fn is_unknown(failure: &Failure) -> bool {
     matches!(
@@ -240,33 +321,4 @@ fn is_unknown(failure: &Failure) -> bool {
         Failure::Silent(_)
             | Failure::Client(ClientError::Deadline { .. } | ClientError::Interrupted)
     )
-}
-
-/// The end of a commit, also of one that panics.
-struct Ending(Option<(Arc<Core>, Arc<Node>)>);
-
-impl Ending {
-    fn end(&mut self, ended: Ended) {
-        let Some((core, node)) = self.0.take() else {
-            return;
-        };
-        let has_failed = matches!(ended, Ended::Failed(_));
-        if node.content.end(ended) {
-            core.nodes.let_go(node.number());
-        } else if has_failed && node.content.plans_retry() {
-            let again = core.clone();
-            core.runtime.spawn(async move {
-                tokio::time::sleep(RETRY).await;
-                node.content.retries();
-                again.begin_commit(&node);
-            });
-        }
-    }
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        let failure = Failure::Plain(Error::Io("a commit has panicked".to_owned()));
-        self.end(Ended::Failed(failure.loss()));
-    }
 }

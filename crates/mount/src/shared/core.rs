@@ -17,7 +17,8 @@ use trust_shared::principal::{Device, FileId, Name};
 
 use super::directory::OpenDirectory;
 use super::failure::Failure;
-use super::local::{Spools, lock};
+use super::nodes::lock;
+use super::spool::Spools;
 use super::nodes::{Node, Nodes};
 use crate::fuse::Error;
 
@@ -56,6 +57,7 @@ pub struct Core {
     is_ending: AtomicBool,
     /// Reads content.
     pub contents: Tree,
+    begun: Instant,
     /// Numeric user and group of all files, as programs see them.
     pub owner: (u32, u32),
     /// This device's number.
@@ -93,6 +95,7 @@ impl Core {
             asked: Mutex::default(),
             stale: Mutex::default(),
             is_ending: AtomicBool::new(false),
+            begun: Instant::now(),
             owner,
             device,
             runtime: Handle::current(),
@@ -106,6 +109,11 @@ impl Core {
     /// The time of a change that is made now.
     pub fn now() -> Time {
         now()
+    }
+
+    /// Time since the mount began, milliseconds.
+    pub fn clock_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Until when a request may take that begins now.
@@ -315,7 +323,7 @@ impl Core {
     /// Keeps an open file under a new handle.
     pub fn keep_open(&self, handle: u64, node: Arc<Node>, writes: bool) {
         self.nodes.hold(node.number());
-        node.content.opened();
+        node.cached().opened();
         lock(&self.files).insert(handle, OpenFile { node, writes });
     }
 

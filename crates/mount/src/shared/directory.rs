@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use share::files::Listed;
 use trust_shared::principal::Name;
 
-use super::local::lock;
+use super::nodes::lock;
 use super::nodes::Node;
 
 /// Most remembered beginnings of pages. In a longer directory a jump back may list many names again.

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use bulla::edit::From;
+use share::writeback::{Changed, From, Local};
 use bytes::Bytes;
 use fuser::FileType;
 use share::files::{Call, Place, Refused};
-use tokio::time::timeout_at;
 use trust::inode::{Content, FileContent};
 
-use super::commit::DIRTY;
 use super::core::{Core, found, is_absent, place_of};
 use super::failure::Failure;
-use super::local::Local;
 use super::nodes::Node;
+use super::spool::{Spool, write};
 use crate::fuse::Error;
 use crate::fuse::request::Data;
 
@@ -49,8 +47,8 @@ impl Core {
             .and_then(found)
         {
             Ok((file, at)) if file.id == node.id() => {
-                let moved = node.content.move_base(&self.spools, file.inode, at);
-                moved.map_err(Failure::Local)?;
+                self.tell(&node, |cached| ((), cached.show(&file.inode, at)));
+                self.settled(&node).await?;
             }
             Ok(_) => return Err(self.tell_stale(thread, number)),
             // The look-ups after the first OPEN have found it: a newer state counts for the next call.
@@ -106,12 +104,12 @@ impl Core {
     pub async fn read(&self, handle: u64, offset: u64, bytes: usize) -> Result<Data, Failure> {
         let node = self.opened(handle)?.node;
         let plan = node
-            .content
+            .cached()
             .plan(offset, offset.saturating_add(bytes as u64));
         let mut data = Vec::new();
         for (range, from) in plan.stretches {
             let bytes = (range.end - range.start) as usize;
-            match (from, &plan.spool) {
+            match (from, &plan.bytes) {
                 (From::Local, Some(spool)) => {
                     let mut buffer = vec![0; bytes];
                     spool
@@ -136,50 +134,33 @@ impl Core {
         self: &Arc<Self>,
         node: &Arc<Node>,
         handle: Option<u64>,
-        mut change: impl FnMut(&mut Local) -> Result<T, Failure>,
+        mut change: impl FnMut(&mut Local<Arc<Spool>>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         loop {
             match self.try_here(node, handle, &mut change)? {
-                Some(changed) => return Ok(changed),
-                None => self.settled(node).await?,
+                Changed::Made(changed) => return Ok(changed),
+                Changed::Busy => self.settled(node).await?,
             }
         }
     }
 
-    /// The same; None while a commit of it is under way.
+    /// The same, if no commit of it is under way.
     fn try_here<T>(
         self: &Arc<Self>,
         node: &Arc<Node>,
         handle: Option<u64>,
-        change: impl FnOnce(&mut Local) -> Result<T, Failure>,
-    ) -> Result<Option<T>, Failure> {
+        change: impl FnOnce(&mut Local<Arc<Spool>>) -> Result<T, Failure>,
+    ) -> Result<Changed<T>, Failure> {
         self.may_write()?;
-        let changed = node
-            .content
-            .change(&self.spools, (handle, Core::now()), change)?;
-        let Some((changed, is_first)) = changed else {
-            return Ok(None);
+        let Content::Regular(_) = node.cached().inode().content else {
+            return Err(Error::InvalidArgument.into());
         };
-        if is_first {
-            // The node stays as long as something is local.
-            self.nodes.hold(node.number());
-            self.commit_later(node);
-        }
-        Ok(Some(changed))
-    }
-
-    /// Commits what is local of a file after some seconds.
-    fn commit_later(self: &Arc<Self>, node: &Arc<Node>) {
-        let (core, node) = (self.clone(), node.clone());
-        self.runtime.spawn(async move {
-            tokio::time::sleep(DIRTY).await;
-            core.begin_commit(&node);
-        });
-    }
-
-    async fn settled(&self, node: &Node) -> Result<(), Failure> {
-        let settled = timeout_at(self.until().into(), node.content.settled());
-        settled.await.map_err(|_| Failure::Plain(Error::TimedOut))
+        let by = (handle, Core::now(), self.clock_ms());
+        let place = || self.spools.make().map(Arc::new).map_err(Failure::Local);
+        self.tell(node, |cached| match cached.change(by, place, change) {
+            Ok((changed, effects)) => (Ok(changed), effects),
+            Err(failure) => (Err(failure), Vec::new()),
+        })
     }
 
     /// WRITE, if it can be answered at once. None as for a content, whose offset is the end.
@@ -190,8 +171,11 @@ impl Core {
         data: &[u8],
     ) -> Result<Option<u32>, Failure> {
         let node = self.opened(handle)?.node;
-        let written = self.try_here(&node, Some(handle), |local| local.write(offset, data))?;
-        Ok(written.map(|_| data.len() as u32))
+        let written = self.try_here(&node, Some(handle), |local| write(local, offset, data))?;
+        Ok(match written {
+            Changed::Made(_) => Some(data.len() as u32),
+            Changed::Busy => None,
+        })
     }
 
     /// WRITE.
@@ -202,7 +186,9 @@ impl Core {
         data: Bytes,
     ) -> Result<u32, Failure> {
         let node = self.opened(handle)?.node;
-        self.change_here(&node, Some(handle), |local| local.write(offset, &data))
+        self.change_here(&node, Some(handle), |local| {
+            write(local, offset, &data)
+        })
             .await?;
         Ok(data.len() as u32)
     }
@@ -255,13 +241,11 @@ impl Core {
     /// Reserves space, which nobody guarantees: the file only becomes as long.
     pub async fn allocate(self: &Arc<Self>, handle: u64, end: u64) -> Result<(), Failure> {
         let node = self.opened(handle)?.node;
-        if node.content.shown().size >= end {
+        if node.cached().shown().size >= end {
             return Ok(());
         }
         self.change_here(&node, Some(handle), |local| {
-            if local.overlay.len() < end {
-                local.overlay.truncate(end);
-            }
+            local.reach(end);
             Ok(())
         })
         .await
@@ -290,7 +274,7 @@ impl Core {
         };
         let (node, number) = (&file.node, file.node.number());
         self.begin_commit(node);
-        if node.content.closed(handle) {
+        if node.cached().closed(handle) {
             self.nodes.let_go(number);
         }
         self.nodes.let_go(number);

@@ -6,11 +6,12 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use bulla::edit::From;
+use share::writeback::{From, Taken};
 
 use super::core::Core;
-use super::local::Taken;
+use super::spool::Spool;
 use super::nodes::Node;
 
 /// The directory in the home.
@@ -35,7 +36,7 @@ impl Core {
     /// # Errors
     /// The system's.
     pub async fn keep(&self, node: &Node) -> io::Result<Option<Kept>> {
-        let Some(taken) = node.content.last() else {
+        let Some(taken) = node.cached().taken() else {
             return Ok(None);
         };
         let directory = self.volume.home().directory().join(UNSENT);
@@ -47,7 +48,7 @@ impl Core {
             // There is no room for a copy: the local bytes alone, at their offsets.
             Err(error) => {
                 tracing::warn!(path, %error, "only what was written is kept, not the whole content");
-                taken.spool.keep_as(&at)?;
+                taken.bytes.keep_as(&at)?;
                 let lacks = true;
                 Ok(Some(Kept { path, at, lacks }))
             }
@@ -55,12 +56,12 @@ impl Core {
     }
 
     /// Writes the whole content of a file: what is local first. Gives whether something of the rest could not be read.
-    async fn write_whole(&self, taken: &Taken, file: &File, path: &str) -> io::Result<bool> {
+    async fn write_whole(&self, taken: &Taken<Arc<Spool>>, file: &File, path: &str) -> io::Result<bool> {
         file.set_len(taken.overlay.len())?;
         for (range, from) in stretches(taken) {
             if from == From::Local {
                 let mut bytes = vec![0; (range.end - range.start) as usize];
-                taken.spool.read(range.start, &mut bytes)?;
+                taken.bytes.read(range.start, &mut bytes)?;
                 file.write_all_at(&bytes, range.start)?;
             }
         }
@@ -93,7 +94,7 @@ impl Core {
 }
 
 /// The content in stretches of bounded length.
-fn stretches(taken: &Taken) -> impl Iterator<Item = (Range<u64>, From)> + '_ {
+fn stretches(taken: &Taken<Arc<Spool>>) -> impl Iterator<Item = (Range<u64>, From)> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
         let (range, from) = taken.overlay.stretch(at, u64::MAX)?;

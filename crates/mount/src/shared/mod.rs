@@ -12,8 +12,8 @@
 //! | `names` | what requests about names and attributes mean |
 //! | `files` | the same of open files: reads, writes, commits |
 //! | `core` | calls of the log, and what a device may still do |
-//! | `local` | what programs changed of one file and is in no log yet |
-//! | `commit` | local changes on their way into the log |
+//! | `commit` | does what [`share::writeback`] asks for of files with local changes |
+//! | `spool` | the local bytes, on disk |
 //! | `kept` | local changes that cannot go there, on disk |
 //! | `nodes` | numbers of files |
 //! | `listing`, `directory` | open directories |
@@ -28,11 +28,11 @@ mod file_system;
 mod files;
 mod kept;
 mod listing;
-mod local;
 mod loss;
 pub mod mounted;
 mod names;
 mod nodes;
 pub mod report;
+mod spool;
 
 pub use kept::{Kept, UNSENT};

@@ -14,7 +14,7 @@ use trust::device::DeviceKey;
 use super::core::{Core, place_of};
 use super::file_system::Shared;
 use super::kept::Kept;
-use super::local::Spools;
+use super::spool::Spools;
 use super::report::Reporter;
 use crate::error::MountError;
 use crate::fuse::unmount::clear_dead;

@@ -23,7 +23,7 @@ const USER: &[u8] = b"user.";
 impl Core {
     /// The attributes of a file as programs see it.
     pub fn attributes(&self, node: &Node) -> FileAttr {
-        let shown = node.content.shown();
+        let shown = node.cached().shown();
         let owners = Owners {
             uid: self.owner.0,
             gid: self.owner.1,
@@ -68,9 +68,9 @@ impl Core {
         let follow = false;
         let lookup = Call::Lookup { place, follow };
         match self.ask_for_name(lookup).await.and_then(found) {
-            Ok((file, at)) => node.content.see(file.inode, at),
+            Ok((file, at)) => node.cached().see(&file.inode, at),
             // It is open, or the kernel has not looked its name up again yet.
-            Err(why) if is_absent(&why) => node.content.removed(),
+            Err(why) if is_absent(&why) => node.cached().removed(),
             Err(why) => return Err(why),
         }
         Ok(self.told(&node))
@@ -136,8 +136,8 @@ impl Core {
             .await
             .and_then(found)
         {
-            Ok((file, at)) => node.content.see(file.inode, at),
-            Err(why) if is_absent(&why) => node.content.removed(),
+            Ok((file, at)) => node.cached().see(&file.inode, at),
+            Err(why) if is_absent(&why) => node.cached().removed(),
             Err(why) => return Err(why),
         }
         Ok(())
@@ -260,7 +260,7 @@ impl Core {
 
     /// READLINK.
     pub fn target(&self, number: u64) -> Result<Bytes, Failure> {
-        match &self.node(number)?.content.inode().content {
+        match &self.node(number)?.cached().inode().content {
             Content::Symlink(target) => Ok(target.clone()),
             _ => Err(Error::InvalidArgument.into()),
         }
@@ -285,7 +285,7 @@ impl Core {
     }
 
     async fn xattrs(&self, number: u64) -> Result<Vec<(Bytes, Bytes)>, Failure> {
-        let inode = self.node(number)?.content.inode();
+        let inode = self.node(number)?.cached().inode().clone();
         let xattrs = self.contents.xattrs(&inode, self.how()).await?;
         let own = |(name, _): &(Bytes, Bytes)| name.starts_with(USER);
         Ok(xattrs.into_iter().filter(own).collect())

@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use share::files::File;
+use share::writeback::Cached;
 use trust_shared::principal::{FileId, Name};
 
-use super::local::{Content, lock};
+use super::spool::Spooled;
 
 /// The number of the mount's root, given by the protocol.
 pub const ROOT: u64 = 1;
@@ -24,8 +25,7 @@ pub struct Node {
     place: Mutex<Option<(Arc<Node>, Name)>>,
     /// The count of look-ups when it was found last.
     found_at: AtomicU64,
-    /// Its inode, and what is changed of it here.
-    pub content: Content,
+    cached: Mutex<Cached<Spooled>>,
 }
 
 impl Node {
@@ -37,6 +37,11 @@ impl Node {
     /// The file.
     pub fn id(&self) -> FileId {
         self.id
+    }
+
+    /// Its newest version, and what is changed of it here.
+    pub fn cached(&self) -> MutexGuard<'_, Cached<Spooled>> {
+        lock(&self.cached)
     }
 
     /// The count of look-ups when it was found last.
@@ -117,7 +122,7 @@ impl Nodes {
                 id,
                 place: Mutex::default(),
                 found_at: AtomicU64::new(0),
-                content: Content::new(root.inode, 0),
+                cached: Mutex::new(Cached::new(root.inode, 0)),
             });
             table.numbers.insert(id, ROOT);
             let entry = Entry {
@@ -146,7 +151,7 @@ impl Nodes {
                 id: file.id,
                 place: Mutex::default(),
                 found_at: AtomicU64::new(0),
-                content: Content::new(file.inode.clone(), at),
+                cached: Mutex::new(Cached::new(file.inode.clone(), at)),
             }),
             lookups: 0,
             uses: 0,
@@ -155,7 +160,7 @@ impl Nodes {
         let node = entry.node.clone();
         table.numbers.insert(file.id, number);
         drop(table);
-        node.content.see(file.inode, at);
+        node.cached().see(&file.inode, at);
         node.set_place(place.0, place.1);
         let count = self.lookups.fetch_add(1, Ordering::Relaxed) + 1;
         node.found_at.store(count, Ordering::Relaxed);
@@ -227,7 +232,9 @@ impl Nodes {
         let nodes: Vec<Arc<Node>> = nodes.collect();
         drop(table);
         let changed = nodes.into_iter();
-        changed.filter(|node| node.content.is_changed()).collect()
+        changed
+            .filter(|node| node.cached().local().is_some())
+            .collect()
     }
 }
 
@@ -249,4 +256,9 @@ impl Table {
         }
         number
     }
+}
+
+/// Locks, also after a thread has panicked.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -60,9 +60,11 @@ impl Reporter {
     pub fn report(&self) -> Report {
         let core = &self.core;
         let changed = core.nodes.changed();
-        let dirty = changed.iter().filter_map(|node| node.content.dirty());
+        let dirty = changed.iter().filter_map(|node| node.cached().dirty());
         let dirty: Vec<_> = dirty.collect();
-        let oldest = dirty.iter().map(|(_, since)| since.elapsed()).max();
+        let now_ms = core.clock_ms();
+        let age = |since_ms: &u64| Duration::from_millis(now_ms.saturating_sub(*since_ms));
+        let oldest = dirty.iter().map(|(_, since_ms)| age(since_ms)).max();
         Report {
             volume: core.volume.client().volume(),
             name: core.volume.home().name().to_owned(),

@@ -1,0 +1,370 @@
+//! Local changes of a file on their way into the log.
+//!
+//! One commit of a file at a time. It is guarded by the content that it was made of: if another device was first, the
+//! changes move onto that content, as often as it takes. A commit whose outcome is unknown is never begun again before it is
+//! known: else appended bytes would be there twice. Once a program was told that its bytes are lost, they go onto unchanged
+//! content only, and into a conflict copy otherwise: what others wrote since is newer.
+
+use std::sync::Arc;
+
+use trust::inode::{Content, Inode, Time};
+use trust_shared::calls::ctime_after;
+
+use super::cached::{Cached, Kinds, Taken};
+use super::overlay::{Moved, Overlay};
+
+/// What the caller does for a file.
+#[derive(Debug)]
+pub enum Effect<K: Kinds> {
+    /// A request waits no more.
+    Answer(K::Waiter, Result<(), K::Loss>),
+    /// The first local changes: the file stays known until [`Effect::Clean`].
+    Dirty,
+    /// Nothing is local any more.
+    Clean,
+    /// Store the blocks of the new content. Answer: [`Cached::stored`].
+    Store(Taken<K::Bytes>),
+    /// Set the content in the log, in no more than one op. Answer: [`Cached::sent`].
+    Send {
+        /// The new content.
+        content: Content,
+        /// Its time.
+        mtime: Time,
+        /// The content that it was made of, which guards the op.
+        expect: Content,
+    },
+    /// Ask what the file is now, by its number. The answer knows all that this device sent before. Answer:
+    /// [`Cached::found`].
+    Look,
+    /// Copy local bytes to the offsets at which they are after a rebase. Answer: [`Cached::moved`].
+    Move {
+        /// Where they are.
+        from: K::Bytes,
+        /// The changes as they were.
+        overlay: Overlay,
+        /// What moves.
+        moved: Moved,
+    },
+    /// Make a conflict copy of this content beside the file. Answer: [`Cached::copied`].
+    Copy {
+        /// The changes that it shows.
+        taken: Taken<K::Bytes>,
+        /// The content.
+        content: Content,
+    },
+    /// Call [`Cached::rang`] after this time.
+    Wait(Timer),
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timer {
+    /// Local changes are so old that they are committed.
+    Dirty,
+    /// A step of a commit is tried again: the server could not be reached.
+    Again,
+    /// A commit that failed is tried again.
+    Retry,
+}
+
+/// Why blocks are not stored.
+#[derive(Debug)]
+pub enum NotStored<L> {
+    /// The server cannot be reached now.
+    Now(L),
+    /// They cannot be stored.
+    Ever(L),
+}
+
+/// Why content is not set.
+#[derive(Debug)]
+pub enum NotSent<L> {
+    /// The file has other content, or no name any more.
+    Stale,
+    /// Nobody knows.
+    Unknown,
+    /// The log does not take it.
+    Refused(L),
+}
+
+/// What a look found.
+#[derive(Debug)]
+pub enum Found<L> {
+    /// The file, at the end of this prefix of the log.
+    File(Arc<Inode>, u64),
+    /// It has no name any more.
+    Nothing,
+    /// Nobody knows now.
+    Unknown,
+    /// It cannot be known.
+    Failed(L),
+}
+
+/// What is under way.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Local bytes move onto this version, with these changes then.
+    Moving(Arc<Inode>, Overlay, Why),
+    Storing,
+    Sending(Content),
+    /// With the content that the log did not take, or of which nobody knows.
+    Looking(Content),
+    /// With what the file is now.
+    Copying(Option<(Arc<Inode>, u64)>),
+    /// Blocks are stored again after a while.
+    RestingToStore,
+    /// The file is looked at again after a while.
+    RestingToLook(Content),
+}
+
+/// Why local changes move onto another version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// A program opened the file.
+    Shown,
+    /// Another device was first.
+    Commit,
+}
+
+impl<K: Kinds> Cached<K> {
+    /// Begins a commit, unless there is nothing that the log should have or work is under way.
+    pub fn begin(&mut self) -> Vec<Effect<K>> {
+        match self.work {
+            None => self.store(),
+            Some(_) => Vec::new(),
+        }
+    }
+
+    fn store(&mut self) -> Vec<Effect<K>> {
+        let Some(taken) = self.taken() else {
+            self.work = None;
+            return self.wake(None);
+        };
+        self.work = Some(Work::Storing);
+        vec![Effect::Store(taken)]
+    }
+
+    fn rest(&mut self, work: Work) -> Vec<Effect<K>> {
+        self.work = Some(work);
+        vec![Effect::Wait(Timer::Again)]
+    }
+
+    /// The blocks of the new content are durable, or not.
+    pub fn stored(&mut self, stored: Result<Content, NotStored<K::Loss>>) -> Vec<Effect<K>> {
+        let (Some(Work::Storing), Some(local)) = (&self.work, &self.local) else {
+            return Vec::new();
+        };
+        match stored {
+            Ok(content) => {
+                let send = Effect::Send {
+                    content: content.clone(),
+                    mtime: local.mtime,
+                    expect: local.base.content.clone(),
+                };
+                self.work = Some(Work::Sending(content));
+                vec![send]
+            }
+            Err(NotStored::Now(_)) => self.rest(Work::RestingToStore),
+            Err(NotStored::Ever(loss)) => self.failed(loss),
+        }
+    }
+
+    /// The content is set, at the end of this prefix of the log; or not.
+    pub fn sent(&mut self, sent: Result<u64, NotSent<K::Loss>>) -> Vec<Effect<K>> {
+        let Some(Work::Sending(content)) = &self.work else {
+            return Vec::new();
+        };
+        let content = content.clone();
+        let Some(local) = &mut self.local else {
+            return Vec::new();
+        };
+        match sent {
+            Ok(at) => {
+                let mut inode = Inode::clone(&local.base);
+                inode.size = content.size();
+                (inode.content, inode.mtime) = (content, local.mtime);
+                inode.ctime = Some(ctime_after(inode.ctime, local.mtime));
+                self.committed(&Arc::new(inode), at)
+            }
+            Err(NotSent::Stale) => self.look(content),
+            Err(NotSent::Unknown) => {
+                local.sent = Some(content.clone());
+                self.rest(Work::RestingToLook(content))
+            }
+            Err(NotSent::Refused(loss)) => self.failed(loss),
+        }
+    }
+
+    fn look(&mut self, content: Content) -> Vec<Effect<K>> {
+        self.work = Some(Work::Looking(content));
+        vec![Effect::Look]
+    }
+
+    /// What the file is now.
+    pub fn found(&mut self, found: Found<K::Loss>) -> Vec<Effect<K>> {
+        let Some(Work::Looking(content)) = &self.work else {
+            return Vec::new();
+        };
+        let content = content.clone();
+        let newest = match found {
+            Found::File(inode, at) => Some((inode, at)),
+            Found::Nothing => None,
+            Found::Unknown => return self.rest(Work::RestingToLook(content)),
+            Found::Failed(loss) => return self.failed(loss),
+        };
+        let Some(local) = &mut self.local else {
+            return Vec::new();
+        };
+        if let (Some(sent), Some((newest, at))) = (&local.sent, &newest) {
+            if *sent == newest.content {
+                // The commit whose outcome was unknown.
+                let (newest, at) = (newest.clone(), *at);
+                return self.committed(&newest, at);
+            }
+            if *newest == local.base {
+                // It has no effect. Only what nobody has changed since says so: the same content may have come back.
+                local.sent = None;
+                return self.store();
+            }
+        }
+        if local.sent.is_some() || local.is_lost {
+            let Some(taken) = self.every_change() else {
+                return Vec::new();
+            };
+            self.work = Some(Work::Copying(newest));
+            return vec![Effect::Copy { taken, content }];
+        }
+        match newest {
+            Some((newest, at)) => {
+                self.see(&newest, at);
+                self.rebase(&newest, Why::Commit)
+            }
+            None => self.gone(),
+        }
+    }
+
+    /// The conflict copy is made; those that wrote some of it and know nothing of it yet are told so. Or it is not made.
+    pub fn copied(&mut self, copied: Result<K::Loss, K::Loss>) -> Vec<Effect<K>> {
+        let Some(Work::Copying(newest)) = &self.work else {
+            return Vec::new();
+        };
+        let newest = newest.clone();
+        match copied {
+            Ok(told) => {
+                self.owe(told);
+                match newest {
+                    Some((newest, at)) => self.committed(&newest, at),
+                    None => {
+                        self.local = None;
+                        let mut effects = vec![Effect::Clean];
+                        effects.extend(self.gone());
+                        effects
+                    }
+                }
+            }
+            Err(loss) => self.failed(loss),
+        }
+    }
+
+    /// Moves the local changes onto another version. Readers keep the bytes as they were until the move has ended.
+    pub(super) fn rebase(&mut self, inode: &Arc<Inode>, why: Why) -> Vec<Effect<K>> {
+        let Some(local) = &mut self.local else {
+            return Vec::new();
+        };
+        let mut overlay = local.overlay.clone();
+        let moved = match local.base.content == inode.content {
+            true => None,
+            false => overlay.rebase(inode.size),
+        };
+        let Some(moved) = moved else {
+            (local.overlay, local.base) = (overlay, inode.clone());
+            return match why {
+                Why::Commit => self.store(),
+                Why::Shown => Vec::new(),
+            };
+        };
+        let effect = Effect::Move {
+            from: local.bytes.clone(),
+            overlay: local.overlay.clone(),
+            moved,
+        };
+        self.work = Some(Work::Moving(inode.clone(), overlay, why));
+        vec![effect]
+    }
+
+    /// The local bytes lie here now, or cannot be moved: then nothing has moved.
+    pub fn moved(&mut self, moved: Result<K::Bytes, K::Loss>) -> Vec<Effect<K>> {
+        let (inode, overlay, why) = match self.work.take() {
+            Some(Work::Moving(inode, overlay, why)) => (inode, overlay, why),
+            other => {
+                self.work = other;
+                return Vec::new();
+            }
+        };
+        match (moved, &mut self.local) {
+            (Ok(bytes), Some(local)) => {
+                (local.bytes, local.overlay, local.base) = (bytes, overlay, inode);
+                match why {
+                    Why::Commit => self.store(),
+                    Why::Shown => self.wake(None),
+                }
+            }
+            (Err(loss), _) if why == Why::Commit => self.failed(loss),
+            // The program sees the version before.
+            _ => self.wake(None),
+        }
+    }
+
+    /// A time is over.
+    pub fn rang(&mut self, timer: Timer) -> Vec<Effect<K>> {
+        match timer {
+            Timer::Dirty => self.begin(),
+            Timer::Retry => {
+                self.is_planned = false;
+                self.begin()
+            }
+            Timer::Again => match self.work.take() {
+                Some(Work::RestingToStore) => self.store(),
+                Some(Work::RestingToLook(content)) => self.look(content),
+                other => {
+                    self.work = other;
+                    Vec::new()
+                }
+            },
+        }
+    }
+
+    /// All that is local is in the log.
+    fn committed(&mut self, inode: &Arc<Inode>, at: u64) -> Vec<Effect<K>> {
+        self.work = None;
+        self.local = None;
+        self.committed = self.generation;
+        self.see(inode, at);
+        let mut effects = vec![Effect::Clean];
+        effects.extend(self.wake(None));
+        effects
+    }
+
+    /// The file has no name any more. What is local stays until nothing has the file open.
+    fn gone(&mut self) -> Vec<Effect<K>> {
+        self.work = None;
+        self.is_removed = true;
+        let mut effects = Vec::new();
+        if self.opens == 0 && self.local.take().is_some() {
+            effects.push(Effect::Clean);
+        }
+        effects.extend(self.wake(None));
+        effects
+    }
+
+    /// The commit has no effect. It is tried again later.
+    fn failed(&mut self, loss: K::Loss) -> Vec<Effect<K>> {
+        self.work = None;
+        self.owe(loss.clone());
+        let mut effects = self.wake(Some(&loss));
+        if !std::mem::replace(&mut self.is_planned, true) {
+            effects.push(Effect::Wait(Timer::Retry));
+        }
+        effects
+    }
+}

@@ -1,0 +1,17 @@
+//! What the programs of one device have open, and what they changed that no log has yet (design *Share*, Mount). State
+//! machines without input, output, clock and randomness: a mount does what they say, and tells them what came of it.
+//! `tests/files/writeback` explores them with the real engine, orderer and block server.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `cached` | one file: its newest version, the changes over it, and who waits |
+//! | `commit` | its changes on their way into the log |
+//! | `overlay` | which bytes are local, which are those of the version below, which are zeros |
+
+mod cached;
+mod commit;
+mod overlay;
+
+pub use cached::{Cached, Changed, Kinds, Local, Plan, Taken};
+pub use commit::{Effect, Found, NotSent, NotStored, Timer};
+pub use overlay::{From, Moved, Overlay};
