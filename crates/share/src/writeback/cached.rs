@@ -185,6 +185,13 @@ impl<K: Kinds> Cached<K> {
         self.local.as_ref()
     }
 
+    /// Whether what is local stays on its version whatever others write: somebody was told that it is lost, or the outcome of
+    /// its commit is not known.
+    pub fn is_held(&self) -> bool {
+        let holds = |local: &Local<K::Bytes>| local.is_lost || local.sent.is_some();
+        self.local.as_ref().is_some_and(holds)
+    }
+
     /// Local bytes that the log should have, and since when there are some.
     pub fn dirty(&self) -> Option<(u64, u64)> {
         let local = self.local.as_ref().filter(|_| !self.is_over())?;
@@ -283,11 +290,9 @@ impl<K: Kinds> Cached<K> {
     pub fn show(&mut self, inode: &Arc<Inode>, at: u64) -> Vec<Effect<K>> {
         let is_newest = at >= self.at;
         self.see(inode, at);
-        let may_move = |local: &Local<K::Bytes>| {
-            let is_short = local.overlay.local_bytes() <= MAX_MOVED_BYTES;
-            !local.is_lost && local.sent.is_none() && is_short
-        };
-        let moves = is_newest && self.work.is_none() && self.local.as_ref().is_some_and(may_move);
+        let is_short = |local: &Local<K::Bytes>| local.overlay.local_bytes() <= MAX_MOVED_BYTES;
+        let may_move = !self.is_held() && self.local.as_ref().is_some_and(is_short);
+        let moves = is_newest && self.work.is_none() && may_move;
         match moves {
             true => self.rebase(inode, Why::Shown),
             false => Vec::new(),

@@ -227,7 +227,7 @@ impl<K: Kinds> Cached<K> {
                 return self.store();
             }
         }
-        if local.sent.is_some() || local.is_lost {
+        if self.is_held() {
             let Some(taken) = self.every_change() else {
                 return Vec::new();
             };

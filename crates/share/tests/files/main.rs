@@ -19,6 +19,7 @@
 //! | `journal` | bytes of calls |
 //! | `times` | times of files and directories |
 //! | `turns` | many devices that change one file |
+//! | `writeback` | what programs have open and have changed, explored |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
@@ -39,3 +40,4 @@ mod replacing;
 mod times;
 mod turns;
 mod world;
+mod writeback;

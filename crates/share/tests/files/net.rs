@@ -42,10 +42,14 @@ pub struct Node {
     connected: bool,
     missing: VecDeque<Missing>,
     pub answers: BTreeMap<u64, (Answer, Basis)>,
+    /// Sizes of the prefixes at whose ends the calls took place.
+    pub ends: BTreeMap<u64, u64>,
     /// Why it stopped.
     pub stopped: Option<String>,
     /// It does nothing on its own.
     pub asleep: bool,
+    /// No connection can be made.
+    pub offline: bool,
 }
 
 pub struct Net {
@@ -124,8 +128,10 @@ impl Net {
             connected: false,
             missing: VecDeque::new(),
             answers: BTreeMap::new(),
+            ends: BTreeMap::new(),
             stopped: None,
             asleep: false,
+            offline: false,
         });
         number
     }
@@ -338,9 +344,10 @@ impl Net {
             Effect::Answer {
                 ticket,
                 answer,
+                at,
                 marked,
-                ..
             } => {
+                node.ends.insert(ticket, at);
                 node.answers.insert(ticket, (answer, marked));
             }
             Effect::Busy(ticket) => panic!("no room for {ticket}"),
@@ -350,7 +357,33 @@ impl Net {
         }
     }
 
+    /// The connection is gone, with what travels on it. With `offline` no other one can be made.
+    pub fn disconnect(&mut self, at: usize, offline: bool) {
+        self.server.disconnect(device(at));
+        let node = &mut self.nodes[at];
+        (node.connected, node.offline) = (false, offline);
+        node.up.clear();
+        node.down.clear();
+    }
+
+    /// The server is killed, and starts again with what is durable.
+    pub fn restart_server(&mut self) {
+        self.committing.clear();
+        let mut ledger = Ledger::new(Recent::default(), self.first_roster());
+        self.stored.iter().for_each(|leaf| ledger.extend(leaf));
+        let seed = self.seed + 1000 + self.drawn;
+        let scheme = scheme(&self.policies, orderer(), seed);
+        self.server = Orderer::start(scheme, Limits::default(), Unlimited, ledger);
+        for at in 0..self.nodes.len() {
+            let offline = self.nodes[at].offline;
+            self.disconnect(at, offline);
+        }
+    }
+
     fn connect(&mut self, at: usize) {
+        if self.nodes[at].offline {
+            return;
+        }
         self.server.disconnect(device(at));
         let node = &mut self.nodes[at];
         node.up.clear();

@@ -1,0 +1,300 @@
+//! The files of one device, as a mount has them: does what the state machines ask for, one task at a time.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use share::client::conflict_name;
+use share::files::{Answer, Call, FileRef, Place, Refused, Replace};
+use share::writeback::{
+    Cached, Effect, Found, From, Kinds, Moved, NotSent, NotStored, Overlay, Taken, Timer,
+};
+use trust::inode::{Content, FileContent, Inode};
+use trust_shared::principal::{Device, FileId};
+
+use crate::asks::name;
+use crate::net::Net;
+
+/// Local bytes, at their offsets.
+pub type Bytes = Rc<RefCell<Vec<u8>>>;
+
+/// Why bytes are not in the log.
+pub type Loss = &'static str;
+
+pub struct Simulated;
+
+impl Kinds for Simulated {
+    type Bytes = Bytes;
+    type Waiter = u64;
+    type Loss = Loss;
+}
+
+pub type File = Cached<Simulated>;
+pub type Effects = Vec<Effect<Simulated>>;
+
+/// What is to be done for a file.
+pub enum Task {
+    Store(Taken<Bytes>),
+    Send(Call),
+    Sent(u64),
+    Look,
+    Looked(u64),
+    Move(Bytes, Overlay, Moved),
+    Copy(Taken<Bytes>, Content, u32),
+    Copied(u64, Taken<Bytes>, Content, u32),
+    Timer(Timer),
+}
+
+/// The files of one device.
+pub struct Layer {
+    pub at: usize,
+    pub files: BTreeMap<FileId, File>,
+    /// The names under which they were found last.
+    pub names: BTreeMap<FileId, String>,
+    pub tasks: Vec<(FileId, Task)>,
+    /// What waiting requests were told.
+    pub told: BTreeMap<u64, Result<(), Loss>>,
+    /// How often more files were dirty than clean: 0 at the end.
+    pub dirty: i64,
+}
+
+/// What may go wrong when a task runs.
+#[derive(Clone, Copy, Default)]
+pub struct Luck {
+    /// The server cannot be reached, or the outcome stays unknown.
+    pub outage: bool,
+    /// A step fails for good.
+    pub failure: bool,
+}
+
+impl Layer {
+    pub fn new(at: usize) -> Layer {
+        Layer {
+            at,
+            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            tasks: Vec::new(),
+            told: BTreeMap::new(),
+            dirty: 0,
+        }
+    }
+
+    /// The file with this inode at the end of a prefix.
+    pub fn found(&mut self, id: FileId, inode: &Arc<Inode>, end: u64, name: &str) {
+        let file = self.files.entry(id);
+        let file = file.or_insert_with(|| Cached::new(inode.clone(), end));
+        file.see(inode, end);
+        self.names.insert(id, name.to_owned());
+    }
+
+    pub fn file(&mut self, id: FileId) -> &mut File {
+        self.files.get_mut(&id).expect("the file is known")
+    }
+
+    /// Does at once what needs no time; the rest become tasks.
+    pub fn act(&mut self, id: FileId, effects: Effects) {
+        for effect in effects {
+            let task = match effect {
+                Effect::Dirty => {
+                    self.dirty += 1;
+                    continue;
+                }
+                Effect::Clean => {
+                    self.dirty -= 1;
+                    continue;
+                }
+                Effect::Answer(waiter, told) => {
+                    self.told.insert(waiter, told);
+                    continue;
+                }
+                Effect::Store(taken) => Task::Store(taken),
+                Effect::Send {
+                    content,
+                    mtime,
+                    expect,
+                } => Task::Send(Call::SetContent {
+                    file: FileRef::File(id),
+                    content,
+                    mtime,
+                    expect: Some(expect),
+                }),
+                Effect::Look => Task::Look,
+                Effect::Move {
+                    from,
+                    overlay,
+                    moved,
+                } => Task::Move(from, overlay, moved),
+                Effect::Copy { taken, content } => Task::Copy(taken, content, 0),
+                Effect::Wait(timer) => Task::Timer(timer),
+            };
+            self.tasks.push((id, task));
+        }
+    }
+
+    /// Runs a task, if it can go on.
+    pub fn run(&mut self, net: &mut Net, which: usize, luck: Luck) {
+        let (id, task) = self.tasks.swap_remove(which);
+        let at = self.at;
+        let file = self.files.get_mut(&id).expect("tasks are of known files");
+        let effects = match task {
+            Task::Store(taken) => match (luck.outage, luck.failure) {
+                (true, _) => file.stored(Err(NotStored::Now("the server is away"))),
+                (_, true) => file.stored(Err(NotStored::Ever("the server is full"))),
+                _ => file.stored(Ok(content_of(&whole(&taken)))),
+            },
+            Task::Send(call) => {
+                let ticket = net.issue(at, call);
+                return self.tasks.push((id, Task::Sent(ticket)));
+            }
+            // The process that had the engine is gone, and has said nothing of the call.
+            Task::Sent(_) if luck.outage => file.sent(Err(NotSent::Unknown)),
+            Task::Sent(ticket) => match answer(net, at, ticket) {
+                None => return self.tasks.push((id, Task::Sent(ticket))),
+                Some((Answer::Done(_), end)) => file.sent(Ok(end)),
+                Some((Answer::Refused(Refused::Stale | Refused::NotFound), _)) => {
+                    file.sent(Err(NotSent::Stale))
+                }
+                Some(other) => panic!("{other:?}"),
+            },
+            Task::Look => {
+                let place = Place {
+                    start: id,
+                    path: Vec::new(),
+                };
+                let follow = false;
+                let ticket = net.issue(at, Call::Lookup { place, follow });
+                return self.tasks.push((id, Task::Looked(ticket)));
+            }
+            Task::Looked(_) if luck.outage => file.found(Found::Unknown),
+            Task::Looked(ticket) => match answer(net, at, ticket) {
+                None => return self.tasks.push((id, Task::Looked(ticket))),
+                Some((Answer::Found(found), end)) => file.found(Found::File(found.inode, end)),
+                Some((Answer::Refused(Refused::NotFound | Refused::Stale), _)) => {
+                    file.found(Found::Nothing)
+                }
+                Some(other) => panic!("{other:?}"),
+            },
+            Task::Move(..) if luck.failure => file.moved(Err("the disk is full")),
+            Task::Move(from, overlay, moved) => {
+                let copied = moved_bytes(&from.borrow(), &overlay, &moved);
+                file.moved(Ok(Rc::new(RefCell::new(copied))))
+            }
+            Task::Copy(..) if luck.failure => file.copied(Err("no room for a copy")),
+            Task::Copy(taken, content, number) => {
+                let call = self.copy_call(net, id, (&taken, &content), number);
+                let ticket = net.issue(at, call);
+                let task = Task::Copied(ticket, taken, content, number);
+                return self.tasks.push((id, task));
+            }
+            Task::Copied(ticket, taken, content, number) => match answer(net, at, ticket) {
+                None => {
+                    let task = Task::Copied(ticket, taken, content, number);
+                    return self.tasks.push((id, task));
+                }
+                Some((Answer::Done(_) | Answer::Replaced(..), _)) => file.copied(Ok("copied")),
+                Some((Answer::Refused(Refused::Exists), _)) => {
+                    let task = Task::Copy(taken, content, number + 1);
+                    return self.tasks.push((id, task));
+                }
+                Some(other) => panic!("{other:?}"),
+            },
+            Task::Timer(timer) => file.rang(timer),
+        };
+        self.act(id, effects);
+    }
+
+    fn copy_call(
+        &self,
+        net: &mut Net,
+        id: FileId,
+        (taken, content): (&Taken<Bytes>, &Content),
+        which: u32,
+    ) -> Call {
+        let of = name(&self.names[&id]);
+        let copy = conflict_name(&of, Device(self.at as u32), taken.mtime.seconds, which);
+        Call::Create {
+            place: Place {
+                start: net.root(),
+                path: vec![copy.unwrap()],
+            },
+            number: net.random(1 << 48),
+            inode: Box::new(Inode::new(0o644, taken.mtime, content.clone())),
+            owner: None,
+            replace: Replace::Nothing,
+        }
+    }
+}
+
+/// The answer to a call, and the end of the prefix at which it took place.
+pub fn answer(net: &Net, at: usize, ticket: u64) -> Option<(Answer, u64)> {
+    let node = &net.nodes[at];
+    let (answer, _) = node.answers.get(&ticket)?;
+    Some((answer.clone(), node.ends[&ticket]))
+}
+
+pub fn content_of(bytes: &[u8]) -> Content {
+    Content::Regular(match bytes {
+        [] => FileContent::Empty,
+        bytes => FileContent::Inline(bytes.to_vec().into()),
+    })
+}
+
+pub fn bytes_of(content: &Content) -> &[u8] {
+    match content {
+        Content::Regular(FileContent::Empty) => &[],
+        Content::Regular(FileContent::Inline(bytes)) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn assembled(
+    base: &[u8],
+    local: &[u8],
+    mut stretch: impl FnMut(u64) -> Option<(std::ops::Range<u64>, From)>,
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    while let Some((range, from)) = stretch(out.len() as u64) {
+        let (start, end) = (range.start as usize, range.end as usize);
+        match from {
+            From::Local => out.extend_from_slice(&local[start..end]),
+            From::Base => out.extend_from_slice(&base[start..end]),
+            From::Nowhere => out.resize(end, 0),
+        }
+    }
+    out
+}
+
+/// The new content.
+fn whole(taken: &Taken<Bytes>) -> Vec<u8> {
+    let base = bytes_of(&taken.base.content);
+    assembled(base, &taken.bytes.borrow(), |at| {
+        taken.overlay.stretch(at, u64::MAX)
+    })
+}
+
+/// What a program reads.
+pub fn read(file: &File) -> Vec<u8> {
+    let plan = file.plan(0, u64::MAX);
+    let local = plan.bytes.map(|bytes| bytes.borrow().clone());
+    let mut stretches = plan.stretches.into_iter();
+    assembled(
+        bytes_of(&plan.base.content),
+        &local.unwrap_or_default(),
+        |_| stretches.next(),
+    )
+}
+
+fn moved_bytes(from: &[u8], overlay: &Overlay, moved: &Moved) -> Vec<u8> {
+    let mut out = vec![0; from.len() + moved.to as usize];
+    for range in overlay.local() {
+        for at in range {
+            let to = match at >= moved.from.start {
+                true => moved.to + (at - moved.from.start),
+                false => at,
+            };
+            out[to as usize] = from[at as usize];
+        }
+    }
+    out
+}

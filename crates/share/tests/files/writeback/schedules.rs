@@ -1,0 +1,1 @@
+//! Schedules that a walk seldom meets.
