@@ -17,7 +17,7 @@ use trust::inode::{Content, Inode};
 use super::core::{Core, found, is_absent, place, place_of};
 use super::failure::Failure;
 use super::loss::Loss;
-use super::nodes::Node;
+use super::spool::Node;
 use super::spool::{Effects, Spool, Spooled};
 use crate::fuse::Error;
 

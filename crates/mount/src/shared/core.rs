@@ -17,16 +17,12 @@ use trust_shared::principal::{Device, FileId, Name};
 
 use super::directory::OpenDirectory;
 use super::failure::Failure;
-use super::nodes::lock;
-use super::spool::Spools;
-use super::nodes::{Node, Nodes};
+use super::spool::{Node, Nodes, Spools};
 use crate::fuse::Error;
+use share::writeback::lock;
 
 /// How long a call that changes something may take that nobody waits for.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// Most threads of which it is remembered that they open again.
-const MAX_STALE: usize = 1 << 12;
 
 /// An open file.
 #[derive(Debug, Clone)]
@@ -51,8 +47,6 @@ pub struct Core {
     attr: Duration,
     /// When the newest question was sent to which the server has given an answer.
     asked: Mutex<Option<Instant>>,
-    /// Threads whose OPEN was answered by ESTALE, with the count of look-ups then and the number of the file.
-    stale: Mutex<HashMap<u32, (u64, u64)>>,
     /// The mount is ending: nothing is written any more.
     is_ending: AtomicBool,
     /// Reads content.
@@ -93,7 +87,6 @@ impl Core {
             deadline,
             attr,
             asked: Mutex::default(),
-            stale: Mutex::default(),
             is_ending: AtomicBool::new(false),
             begun: Instant::now(),
             owner,
@@ -295,24 +288,6 @@ impl Core {
         let until = Instant::now() + FOR_EVER;
         let creating = self.volume.client().create(file, until);
         done(used(self.here(creating).await?)?)
-    }
-
-    /// A thread is told that what it opens is not what the name leads to any more. The kernel looks the path up and opens
-    /// again: once, so this may be told to a thread only once for each of its calls.
-    pub fn tell_stale(&self, thread: u32, number: u64) -> Failure {
-        let mut stale = lock(&self.stale);
-        if stale.len() >= MAX_STALE {
-            stale.clear();
-        }
-        stale.insert(thread, (self.nodes.lookups(), number));
-        Error::StaleInode.into()
-    }
-
-    /// Whether the thread was told so, and the node was looked up since: then it counts, whatever has happened meanwhile.
-    /// A program that opens a descriptor of `/proc` again looks up no name.
-    pub fn was_told_stale(&self, thread: u32, node: &Node) -> bool {
-        let told = lock(&self.stale).remove(&thread);
-        told.is_some_and(|(lookups, number)| node.found_at() > lookups || node.number() == number)
     }
 
     /// A handle that no file has.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use share::files::Listed;
 use trust_shared::principal::Name;
 
-use super::nodes::lock;
-use super::nodes::Node;
+use super::spool::Node;
+use share::writeback::lock;
 
 /// Most remembered beginnings of pages. In a longer directory a jump back may list many names again.
 const MAX_PLACES: usize = 4096;

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use share::writeback::{Changed, From, Local};
 use bytes::Bytes;
 use fuser::FileType;
-use share::files::{Call, Place, Refused};
+use share::files::{Call, Refused};
+use share::writeback::{Changed, From, Local, Opens};
 use trust::inode::{Content, FileContent};
 
-use super::core::{Core, found, is_absent, place_of};
+use super::core::{Core, found, is_absent};
 use super::failure::Failure;
-use super::nodes::Node;
-use super::spool::{Spool, write};
+use super::spool::{Node, Spool, write};
 use crate::fuse::Error;
 use crate::fuse::request::Data;
 
@@ -34,27 +33,24 @@ impl Core {
         }
         // What a commit under way makes is newer than what the log says before it.
         self.settled(&node).await?;
-        let was_told = self.was_told_stale(thread, &node);
-        let start = self.volume.client().root();
-        let place = match node.path() {
-            Some(path) if !was_told => Place { start, path },
-            _ => place_of(node.id()),
-        };
+        let opening = self
+            .nodes
+            .opening(&node, thread, self.volume.client().root());
         let follow = false;
-        match self
-            .ask(Call::Lookup { place, follow })
-            .await
-            .and_then(found)
-        {
-            Ok((file, at)) if file.id == node.id() => {
-                self.tell(&node, |cached| ((), cached.show(&file.inode, at)));
+        let place = opening.place.clone();
+        let asked = self.ask(Call::Lookup { place, follow }).await;
+        let (found, at) = match asked.and_then(found) {
+            Ok((file, at)) => (Some(file), at),
+            Err(why) if is_absent(&why) => (None, 0),
+            Err(why) => return Err(why),
+        };
+        match self.nodes.opened(&opening, (&node, thread), found.as_ref()) {
+            Opens::Newest(inode) => {
+                self.tell(&node, |cached| ((), cached.show(&inode, at)));
                 self.settled(&node).await?;
             }
-            Ok(_) => return Err(self.tell_stale(thread, number)),
-            // The look-ups after the first OPEN have found it: a newer state counts for the next call.
-            Err(why) if is_absent(&why) && was_told => {}
-            Err(why) if is_absent(&why) => return Err(self.tell_stale(thread, number)),
-            Err(why) => return Err(why),
+            Opens::Known => {}
+            Opens::Stale => return Err(Error::StaleInode.into()),
         }
         let handle = self.new_handle();
         if truncates {
@@ -186,9 +182,7 @@ impl Core {
         data: Bytes,
     ) -> Result<u32, Failure> {
         let node = self.opened(handle)?.node;
-        self.change_here(&node, Some(handle), |local| {
-            write(local, offset, &data)
-        })
+        self.change_here(&node, Some(handle), |local| write(local, offset, &data))
             .await?;
         Ok(data.len() as u32)
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use share::writeback::{From, Taken};
 
 use super::core::Core;
+use super::spool::Node;
 use super::spool::Spool;
-use super::nodes::Node;
 
 /// The directory in the home.
 pub const UNSENT: &str = "unsent";
@@ -56,7 +56,12 @@ impl Core {
     }
 
     /// Writes the whole content of a file: what is local first. Gives whether something of the rest could not be read.
-    async fn write_whole(&self, taken: &Taken<Arc<Spool>>, file: &File, path: &str) -> io::Result<bool> {
+    async fn write_whole(
+        &self,
+        taken: &Taken<Arc<Spool>>,
+        file: &File,
+        path: &str,
+    ) -> io::Result<bool> {
         file.set_len(taken.overlay.len())?;
         for (range, from) in stretches(taken) {
             if from == From::Local {

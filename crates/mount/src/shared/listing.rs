@@ -9,7 +9,7 @@ use trust_shared::principal::{FileId, Name};
 use super::core::{Core, defect};
 use super::directory::OpenDirectory;
 use super::failure::Failure;
-use super::nodes::Nodes;
+use super::spool::Nodes;
 use crate::attributes;
 use crate::fuse::AddName;
 

@@ -15,7 +15,6 @@
 //! | `commit` | does what [`share::writeback`] asks for of files with local changes |
 //! | `spool` | the local bytes, on disk |
 //! | `kept` | local changes that cannot go there, on disk |
-//! | `nodes` | numbers of files |
 //! | `listing`, `directory` | open directories |
 //! | `report` | what the mount says about itself |
 //! | `failure`, `loss` | errors, as programs see them |
@@ -31,7 +30,6 @@ mod listing;
 mod loss;
 pub mod mounted;
 mod names;
-mod nodes;
 pub mod report;
 mod spool;
 

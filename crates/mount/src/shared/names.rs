@@ -12,7 +12,7 @@ use trust_shared::principal::Name;
 
 use super::core::{Core, done, found, is_absent, place, place_of};
 use super::failure::Failure;
-use super::nodes::Node;
+use super::spool::Node;
 use crate::attributes::{self, Owners};
 use crate::fuse::Error;
 use crate::fuse::request::{Attributes, Changes, Entry, Lookup, SetXattr};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use share::writeback::{Effect, Kinds, Local, Moved, Overlay};
+use share::writeback::{self, Effect, Kinds, Local, Moved, Overlay};
 use tokio::sync::oneshot;
 
 use super::failure::Failure;
@@ -28,6 +28,10 @@ impl Kinds for Spooled {
     type Loss = Loss;
 }
 
+/// A file that the kernel knows, or that is open or changed.
+pub type Node = writeback::Node<Spooled>;
+/// The files that the kernel knows.
+pub type Nodes = writeback::Nodes<Spooled>;
 /// What is to be done for a file.
 pub type Effects = Vec<Effect<Spooled>>;
 

@@ -227,19 +227,21 @@ impl<K: Kinds> Cached<K> {
                 return self.store();
             }
         }
-        if self.is_held() {
-            let Some(taken) = self.every_change() else {
-                return Vec::new();
-            };
-            self.work = Some(Work::Copying(newest));
-            return vec![Effect::Copy { taken, content }];
-        }
         match newest {
+            // Nobody would find a copy of what has no name, unless somebody was told that it is lost.
+            None if !local.is_lost => self.gone(),
+            newest if self.is_held() => {
+                let Some(taken) = self.every_change() else {
+                    return Vec::new();
+                };
+                self.work = Some(Work::Copying(newest));
+                vec![Effect::Copy { taken, content }]
+            }
+            None => self.gone(),
             Some((newest, at)) => {
                 self.see(&newest, at);
                 self.rebase(&newest, Why::Commit)
             }
-            None => self.gone(),
         }
     }
 
@@ -254,12 +256,7 @@ impl<K: Kinds> Cached<K> {
                 self.owe(told);
                 match newest {
                     Some((newest, at)) => self.committed(&newest, at),
-                    None => {
-                        self.local = None;
-                        let mut effects = vec![Effect::Clean];
-                        effects.extend(self.gone());
-                        effects
-                    }
+                    None => self.gone(),
                 }
             }
             Err(loss) => self.failed(loss),
@@ -349,6 +346,9 @@ impl<K: Kinds> Cached<K> {
     fn gone(&mut self) -> Vec<Effect<K>> {
         self.work = None;
         self.is_removed = true;
+        if let Some(local) = &mut self.local {
+            (local.is_lost, local.sent) = (false, None);
+        }
         let mut effects = Vec::new();
         if self.opens == 0 && self.local.take().is_some() {
             effects.push(Effect::Clean);

@@ -6,12 +6,18 @@
 //! |---|---|
 //! | `cached` | one file: its newest version, the changes over it, and who waits |
 //! | `commit` | its changes on their way into the log |
+//! | `nodes` | the files that the kernel knows, and the names that led to them |
+//! | `opening` | whether the name that led to a file still does |
 //! | `overlay` | which bytes are local, which are those of the version below, which are zeros |
 
 mod cached;
 mod commit;
+mod nodes;
+mod opening;
 mod overlay;
 
 pub use cached::{Cached, Changed, Kinds, Local, Plan, Taken};
 pub use commit::{Effect, Found, NotSent, NotStored, Timer};
+pub use nodes::{Node, Nodes, ROOT, lock};
+pub use opening::{Opening, Opens};
 pub use overlay::{From, Moved, Overlay};

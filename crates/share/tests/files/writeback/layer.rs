@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use share::client::conflict_name;
 use share::files::{Answer, Call, FileRef, Place, Refused, Replace};
 use share::writeback::{
-    Cached, Effect, Found, From, Kinds, Moved, NotSent, NotStored, Overlay, Taken, Timer,
+    Cached, Effect, Found, From, Kinds, Moved, Node, Nodes, NotSent, NotStored, Overlay, ROOT,
+    Taken, Timer,
 };
 use trust::inode::{Content, FileContent, Inode};
 use trust_shared::principal::{Device, FileId};
@@ -49,9 +50,8 @@ pub enum Task {
 /// The files of one device.
 pub struct Layer {
     pub at: usize,
-    pub files: BTreeMap<FileId, File>,
-    /// The names under which they were found last.
-    pub names: BTreeMap<FileId, String>,
+    pub nodes: Nodes<Simulated>,
+    files: BTreeMap<FileId, Arc<Node<Simulated>>>,
     pub tasks: Vec<(FileId, Task)>,
     /// What waiting requests were told.
     pub told: BTreeMap<u64, Result<(), Loss>>,
@@ -69,27 +69,38 @@ pub struct Luck {
 }
 
 impl Layer {
-    pub fn new(at: usize) -> Layer {
+    pub fn new(at: usize, root: FileId) -> Layer {
+        let inode = Arc::new(crate::asks::directory());
         Layer {
             at,
+            nodes: Nodes::new([7; 32], share::files::File { id: root, inode }),
             files: BTreeMap::new(),
-            names: BTreeMap::new(),
             tasks: Vec::new(),
             told: BTreeMap::new(),
             dirty: 0,
         }
     }
 
-    /// The file with this inode at the end of a prefix.
-    pub fn found(&mut self, id: FileId, inode: &Arc<Inode>, end: u64, name: &str) {
-        let file = self.files.entry(id);
-        let file = file.or_insert_with(|| Cached::new(inode.clone(), end));
-        file.see(inode, end);
-        self.names.insert(id, name.to_owned());
+    /// LOOKUP in the root directory has found a file.
+    pub fn found(&mut self, file: share::files::File, end: u64, of: &str) {
+        let id = file.id;
+        let root = self.nodes.get(ROOT).unwrap();
+        let node = self.nodes.found(file, end, (&root, &name(of)));
+        self.files.insert(id, node);
     }
 
-    pub fn file(&mut self, id: FileId) -> &mut File {
-        self.files.get_mut(&id).expect("the file is known")
+    /// This device has moved a file.
+    pub fn moved(&self, id: FileId, to: &str) {
+        let root = self.nodes.get(ROOT).unwrap();
+        self.nodes.moved(&id, (&root, &name(to)));
+    }
+
+    pub fn node(&self, id: FileId) -> Arc<Node<Simulated>> {
+        self.files[&id].clone()
+    }
+
+    pub fn file(&self, id: FileId) -> MutexGuard<'_, File> {
+        self.files[&id].cached()
     }
 
     /// Does at once what needs no time; the rest become tasks.
@@ -136,7 +147,8 @@ impl Layer {
     pub fn run(&mut self, net: &mut Net, which: usize, luck: Luck) {
         let (id, task) = self.tasks.swap_remove(which);
         let at = self.at;
-        let file = self.files.get_mut(&id).expect("tasks are of known files");
+        let node = self.node(id);
+        let mut file = node.cached();
         let effects = match task {
             Task::Store(taken) => match (luck.outage, luck.failure) {
                 (true, _) => file.stored(Err(NotStored::Now("the server is away"))),
@@ -201,6 +213,7 @@ impl Layer {
             },
             Task::Timer(timer) => file.rang(timer),
         };
+        drop(file);
         self.act(id, effects);
     }
 
@@ -211,7 +224,7 @@ impl Layer {
         (taken, content): (&Taken<Bytes>, &Content),
         which: u32,
     ) -> Call {
-        let of = name(&self.names[&id]);
+        let (_, of) = self.node(id).place().unwrap();
         let copy = conflict_name(&of, Device(self.at as u32), taken.mtime.seconds, which);
         Call::Create {
             place: Place {

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use share::files::{Answer, Call, Over, Place, Refused, Replace};
-use share::writeback::Changed;
+use share::files::{Answer, Call, File, Over, Place, Refused, Replace};
+use share::writeback::{Changed, Opens};
 use trust::inode::Inode;
 use trust_shared::principal::FileId;
 
@@ -32,6 +32,9 @@ enum Walked {
     Absent,
 }
 
+/// A thread of a program.
+type Thread = u32;
+
 impl World {
     pub fn place(&self, name: &str) -> Place {
         self.state().net.at(name)
@@ -45,10 +48,11 @@ impl World {
     /// Opens a file by its name. None: there is none, or the device cannot say.
     pub async fn open(&self, at: usize, name: &str) -> Option<Open> {
         let opened = self.state().truth.now;
-        let mut walked = self.walk(at, name, false).await;
+        let thread = self.number() as Thread;
+        let mut walked = self.walk(at, name, thread).await;
         if let Walked::Stale = walked {
-            self.state().truth.stale += 1;
-            walked = self.walk(at, name, true).await;
+            self.state().truth.tally.stale += 1;
+            walked = self.walk(at, name, thread).await;
         }
         let file = match walked {
             Walked::Open(file) => file,
@@ -74,12 +78,14 @@ impl World {
     }
 
     /// LOOKUP and OPEN.
-    async fn walk(&self, at: usize, name: &str, was_told: bool) -> Walked {
-        let by_name = self.lookup(self.place(name));
-        let id = match self.call(at, by_name.clone()).await {
+    async fn walk(&self, at: usize, name: &str, thread: Thread) -> Walked {
+        let place = self.place(name);
+        let root = place.start;
+        let id = match self.call(at, self.lookup(place)).await {
             (Answer::Found(found), end) => {
-                self.state().layers[at].found(found.id, &found.inode, end, name);
-                found.id
+                let id = found.id;
+                self.state().layers[at].found(found, end, name);
+                id
             }
             (Answer::Refused(Refused::NotFound), _) => return Walked::Absent,
             other => panic!("{other:?}"),
@@ -87,26 +93,27 @@ impl World {
         if self.settled(at, id).await.is_err() {
             return Walked::Absent;
         }
-        let by_number = Place {
-            start: id,
-            path: Vec::new(),
+        let node = self.state().layers[at].node(id);
+        let opening = self.state().layers[at].nodes.opening(&node, thread, root);
+        let (found, end) = match self.call(at, self.lookup(opening.place.clone())).await {
+            (Answer::Found(found), end) => (Some(found), end),
+            (Answer::Refused(Refused::NotFound | Refused::Stale), end) => (None, end),
+            other => panic!("{other:?}"),
         };
-        let asked = match was_told {
-            true => self.lookup(by_number),
-            false => by_name,
-        };
-        match self.call(at, asked).await {
-            (Answer::Found(found), end) if found.id == id => {
-                self.tell(at, id, |file| ((), file.show(&found.inode, end)));
+        let by = (&*node, thread);
+        let opens = self.state().layers[at]
+            .nodes
+            .opened(&opening, by, found.as_ref());
+        match opens {
+            Opens::Newest(inode) => {
+                self.tell(at, id, |file| ((), file.show(&inode, end)));
                 match self.settled(at, id).await {
                     Ok(()) => Walked::Open(id),
                     Err(_) => Walked::Absent,
                 }
             }
-            (Answer::Refused(Refused::NotFound | Refused::Stale), _) if was_told => {
-                Walked::Open(id)
-            }
-            _ => Walked::Stale,
+            Opens::Known => Walked::Open(id),
+            Opens::Stale => Walked::Stale,
         }
     }
 
@@ -124,7 +131,8 @@ impl World {
         };
         let (answer, end) = self.call(at, create).await;
         let id = crate::asks::file_of(&answer)?;
-        self.state().layers[at].found(id, &Arc::new(inode), end, name);
+        let inode = Arc::new(inode);
+        self.state().layers[at].found(File { id, inode }, end, name);
         Some(self.opened(at, id, opened))
     }
 
@@ -162,15 +170,27 @@ impl World {
         let mut state = self.state();
         let now = state.truth.now;
         state.truth.renamed[which].ended = Some(now);
-        state.layers[at].names.insert(id, name.to_owned());
+        state.layers[at].moved(id, name);
     }
 
-    /// Takes a name away.
-    pub async fn unlink(&self, at: usize, name: &str) {
+    /// Works with a file without a name, as programs do that want no other to see it.
+    async fn temporary(&self, at: usize) {
+        let name = format!("temporary {}", self.number());
+        let Some(mut file) = self.create(at, &name).await else {
+            return;
+        };
+        if file.write(None).await.is_err() {
+            return;
+        }
         let unlink = Call::Unlink {
-            place: self.place(name),
+            place: self.place(&name),
         };
         self.call(at, unlink).await;
+        file.read();
+        if file.sync().await.is_ok() && file.write(Some(0)).await.is_ok() {
+            file.read();
+        }
+        let _ = file.close().await;
     }
 }
 
@@ -220,28 +240,21 @@ impl Open {
     /// Reads everything.
     pub fn read(&self) {
         let mut state = self.world.state();
-        let file = state.layers[self.at].file(self.file);
+        let node = state.layers[self.at].node(self.file);
+        let file = node.cached();
         // What others wrote since is not shown over bytes that were told lost.
         if file.is_held() || self.is_lost {
             return;
         }
-        let bytes = read(file);
-        state
-            .truth
-            .read(self.file, self.opened, &self.own, &bytes);
+        let bytes = read(&file);
+        state.truth.read(self.file, self.opened, &self.own, &bytes);
     }
 
     /// What is written so far is in the log then.
     pub async fn sync(&mut self) -> Result<(), Loss> {
-        let synced = self
-            .world
-            .committed(self.at, self.file, self.handle)
-            .await;
+        let synced = self.world.committed(self.at, self.file, self.handle).await;
         self.is_lost |= synced.is_err();
-        self.world
-            .state()
-            .truth
-            .told(self.handle, synced.is_ok());
+        self.world.state().truth.told(self.handle, synced.is_ok());
         synced
     }
 
@@ -252,9 +265,8 @@ impl Open {
         let (id, handle) = (self.file, self.handle);
         let effects = layer.file(id).begin();
         layer.act(id, effects);
-        if layer.file(id).closed(handle) {
-            layer.dirty -= 1;
-        }
+        let is_over = layer.file(id).closed(handle);
+        layer.dirty -= i64::from(is_over);
         closed
     }
 }
@@ -263,12 +275,16 @@ impl Open {
 pub async fn program(world: World, at: usize, name: String, rounds: u64) {
     for _ in 0..rounds {
         world.pause().await;
-        match world.random(8) {
+        match world.random(10) {
             0 => {
                 world.replace(at, &name).await;
                 continue;
             }
-            1..=2 => {
+            1 => {
+                world.temporary(at).await;
+                continue;
+            }
+            2..=3 => {
                 if let Some(file) = world.open(at, &name).await {
                     file.read();
                     // A program that only reads waits for nothing.

@@ -1,1 +1,198 @@
-//! Schedules that a walk seldom meets.
+//! Schedules that a walk seldom meets, on one file.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use share::writeback::{Cached, Changed, Effect, Found, NotSent, NotStored, Timer};
+use trust::inode::{Inode, Time};
+
+use super::layer::{Effects, File, Loss, content_of, read};
+
+fn inode(bytes: &[u8], seconds: i64) -> Arc<Inode> {
+    let time = Time {
+        seconds,
+        nanos: 0,
+    };
+    let mut inode = Inode::new(0o644, time, content_of(bytes));
+    inode.ctime = Some(time);
+    Arc::new(inode)
+}
+
+/// A file with the content `base`, which handles 1 and 2 have open.
+fn file() -> File {
+    let mut file = Cached::new(inode(b"base", 1), 5);
+    file.opened();
+    file.opened();
+    file
+}
+
+/// A handle overwrites the beginning.
+fn write(file: &mut File, handle: u64, text: &[u8]) -> Effects {
+    let place = || Ok(Rc::new(RefCell::new(vec![0; 64])));
+    let time = Time {
+        seconds: 10,
+        nanos: 0,
+    };
+    let (changed, effects) = file
+        .change((Some(handle), time, 0), place, |local| {
+            local.bytes.borrow_mut()[..text.len()].copy_from_slice(text);
+            local.overlay.write(0..text.len() as u64);
+            Ok::<(), Loss>(())
+        })
+        .unwrap();
+    assert_eq!(changed, Changed::Made(()));
+    effects
+}
+
+/// The only effect of a kind that is looked for.
+macro_rules! only {
+    ($effects:expr, $pattern:pat => $value:expr) => {{
+        let effects = $effects;
+        let mut found = effects.into_iter().filter_map(|effect| match effect {
+            $pattern => Some($value),
+            _ => None,
+        });
+        let first = found.next().expect("the effect is there");
+        assert!(found.next().is_none());
+        first
+    }};
+}
+
+/// What waiters are told.
+fn answers(effects: Effects) -> Vec<(u64, Result<(), Loss>)> {
+    let answers = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Answer(waiter, told) => Some((waiter, told)),
+        _ => None,
+    });
+    answers.collect()
+}
+
+fn sends(file: &mut File, text: &[u8]) {
+    let effects = file.stored(Ok(content_of(text)));
+    only!(effects, Effect::Send { .. } => ());
+}
+
+#[test]
+fn changes_are_committed_without_a_close() {
+    let mut file = file();
+    let effects = write(&mut file, 1, b"new");
+    only!(effects, Effect::Wait(Timer::Dirty) => ());
+    only!(file.rang(Timer::Dirty), Effect::Store(_) => ());
+}
+
+#[test]
+fn answer_that_comes_late_does_not_show_an_older_version() {
+    let mut file = file();
+    file.see(&inode(b"second", 2), 9);
+    file.see(&inode(b"first", 1), 7);
+    assert_eq!(read(&file), b"second");
+}
+
+#[test]
+fn each_handle_that_wrote_is_told_once_of_lost_bytes() {
+    let mut file = file();
+    write(&mut file, 1, b"one");
+    write(&mut file, 2, b"two");
+    let (_, effects) = file.commit(Some(1), 100);
+    only!(effects, Effect::Store(_) => ());
+    let effects = file.stored(Err(NotStored::Ever("full")));
+    assert_eq!(answers(effects), [(100, Err("full"))]);
+    // The other one has not been told, although this commit has no fault.
+    let (_, effects) = file.commit(Some(2), 200);
+    only!(effects, Effect::Store(_) => ());
+    sends(&mut file, b"twoe");
+    assert_eq!(answers(file.sent(Ok(8))), [(200, Err("full"))]);
+    for handle in [1, 2] {
+        let (_, effects) = file.commit(Some(handle), 300);
+        assert_eq!(answers(effects), [(300, Ok(()))]);
+    }
+}
+
+#[test]
+fn bytes_that_were_given_up_do_not_go_over_what_others_wrote_since() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    let (ticket, _) = file.commit(Some(1), 100);
+    let effects = file.expired(ticket, "too late");
+    assert_eq!(answers(effects), [(100, Err("too late"))]);
+    sends(&mut file, b"mine");
+    only!(file.sent(Err(NotSent::Stale)), Effect::Look => ());
+    let found = Found::File(inode(b"theirs", 7), 9);
+    only!(file.found(found), Effect::Copy { .. } => ());
+    file.copied(Ok("copied"));
+    assert_eq!(read(&file), b"theirs");
+}
+
+#[test]
+fn bytes_that_were_given_up_go_onto_content_that_nobody_changed() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    let (ticket, _) = file.commit(Some(1), 100);
+    file.expired(ticket, "too late");
+    sends(&mut file, b"mine");
+    only!(file.sent(Ok(9)), Effect::Clean => ());
+    assert_eq!(read(&file), b"mine");
+}
+
+#[test]
+fn content_that_came_back_is_not_taken_for_a_commit_without_effect() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.commit(Some(1), 100);
+    sends(&mut file, b"mine");
+    only!(file.sent(Err(NotSent::Unknown)), Effect::Wait(Timer::Again) => ());
+    only!(file.rang(Timer::Again), Effect::Look => ());
+    // Another device saw the commit, and took it back.
+    let found = Found::File(inode(b"base", 8), 9);
+    only!(file.found(found), Effect::Copy { .. } => ());
+    assert_eq!(answers(file.copied(Ok("copied"))), [(100, Err("copied"))]);
+}
+
+#[test]
+fn commit_without_effect_is_begun_again() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.commit(Some(1), 100);
+    sends(&mut file, b"mine");
+    file.sent(Err(NotSent::Unknown));
+    file.rang(Timer::Again);
+    only!(file.found(Found::File(inode(b"base", 1), 9)), Effect::Store(_) => ());
+}
+
+#[test]
+fn removed_file_keeps_what_a_program_wrote_until_the_last_one_closes_it() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.removed();
+    assert!(!file.closed(1));
+    assert_eq!(read(&file), b"mine");
+    assert_eq!(file.shown().links, 0);
+    assert!(file.closed(2));
+    assert_eq!(file.dirty(), None);
+}
+
+#[test]
+fn open_waits_for_a_commit_under_way_and_reads_go_on() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.commit(Some(1), 100);
+    assert!(file.settle(200).is_ok());
+    assert_eq!(read(&file), b"mine");
+    sends(&mut file, b"mine");
+    assert_eq!(answers(file.sent(Ok(9))), [(100, Ok(())), (200, Ok(()))]);
+    assert_eq!(file.settle(300), Err(300));
+}
+
+#[test]
+fn steps_that_nobody_asked_for_change_nothing() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    assert!(file.stored(Ok(content_of(b"other"))).is_empty());
+    assert!(file.sent(Ok(9)).is_empty());
+    assert!(file.found(Found::Nothing).is_empty());
+    assert!(file.copied(Ok("copied")).is_empty());
+    assert!(file.moved(Err("full")).is_empty());
+    assert!(file.rang(Timer::Again).is_empty());
+    assert_eq!(read(&file), b"mine");
+}

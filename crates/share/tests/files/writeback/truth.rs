@@ -56,10 +56,29 @@ pub struct Truth {
     pub now: u64,
     pub tokens: Vec<Token>,
     pub renamed: Vec<Renamed>,
-    /// Files whose last name a program took.
-    pub unlinked: Vec<FileId>,
-    pub reads: u64,
-    pub stale: u64,
+    pub tally: Tally,
+}
+
+/// What walks have met.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub kept: usize,
+    pub lost: usize,
+    pub killed: usize,
+    pub copies: usize,
+    pub reads: usize,
+    pub stale: usize,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Tally) {
+        self.kept += other.kept;
+        self.lost += other.lost;
+        self.killed += other.killed;
+        self.copies += other.copies;
+        self.reads += other.reads;
+        self.stale += other.stale;
+    }
 }
 
 /// The tokens of a content.
@@ -127,14 +146,17 @@ impl Truth {
 
     /// What was acknowledged stays. What was told lost is nowhere any more, if it was not sent yet.
     pub fn killed(&mut self, device: usize) {
-        let all = self.tokens.iter_mut().filter(|token| token.device == device);
+        let all = self
+            .tokens
+            .iter_mut()
+            .filter(|token| token.device == device);
         let gone = all.filter(|token| !matches!(token.fate, Fate::Kept(_)));
         gone.for_each(|token| token.fate = Fate::Killed);
     }
 
     /// A program that opened the file at a time reads this. Its own handle wrote `own`.
     pub fn read(&mut self, file: FileId, opened: u64, own: &[u16], bytes: &[u8]) {
-        self.reads += 1;
+        self.tally.reads += 1;
         let content = Content::of(bytes);
         for token in self.tokens.iter().filter(|token| token.file == file) {
             let is_old = matches!(token.fate, Fate::Kept(at) if at < opened);
@@ -189,7 +211,12 @@ impl Truth {
     }
 
     /// Everything has ended: files by their names, and conflict copies.
-    pub fn ended(&self, files: &BTreeMap<FileId, Vec<u8>>, copies: &[Vec<u8>]) {
+    pub fn ended(&mut self, files: &BTreeMap<FileId, Vec<u8>>, copies: &[Vec<u8>]) {
+        self.tally.copies = copies.len();
+        let count = |is: fn(Fate) -> bool| self.tokens.iter().filter(|it| is(it.fate)).count();
+        self.tally.kept = count(|fate| matches!(fate, Fate::Kept(_)));
+        self.tally.lost = count(|fate| matches!(fate, Fate::Lost(_)));
+        self.tally.killed = count(|fate| fate == Fate::Killed);
         let copies: Vec<Content> = copies.iter().map(|bytes| Content::of(bytes)).collect();
         for (file, bytes) in files {
             let content = Content::of(bytes);

@@ -8,16 +8,13 @@ use trust_shared::principal::FileId;
 
 use super::layer::bytes_of;
 use super::program::program;
+use super::truth::Tally;
 use super::world::{Weather, World};
 
 /// Two devices with two programs each, or three with one.
-fn walk(seed: u64, weather: Weather) {
+fn walk(seed: u64, weather: Weather) -> Tally {
     let devices = 2 + (seed % 2) as usize;
     let world = World::new(devices, seed, weather);
-    walk_in(&world, devices);
-}
-
-fn walk_in(world: &World, devices: usize) {
     let name = format!("file {}", world.number());
     world.begin(0, {
         let (world, name) = (world.clone(), name.clone());
@@ -41,11 +38,11 @@ fn walk_in(world: &World, devices: usize) {
         }
     }
     world.heal();
-    ends_well(world);
+    ends_well(&world)
 }
 
 /// The files by name, and the conflict copies.
-fn ends_well(world: &World) {
+fn ends_well(world: &World) -> Tally {
     let mut state = world.state();
     for layer in &state.layers {
         assert_eq!(layer.dirty, 0, "something is local at the end");
@@ -65,21 +62,38 @@ fn ends_well(world: &World) {
         }
     }
     state.truth.ended(&files, &copies);
+    state.truth.tally
 }
 
-fn walks(seeds: std::ops::Range<u64>, weather: Weather) {
+fn walks(seeds: std::ops::Range<u64>, weather: Weather) -> Tally {
+    let mut tally = Tally::default();
     if let Ok(seed) = std::env::var("BULLA_WALK") {
-        return walk(seed.parse().unwrap(), weather);
+        walk(seed.parse().unwrap(), weather);
     }
-    for seed in seeds {
+    let times = if std::env::var_os("BULLA_LONG").is_some() {
+        50
+    } else {
+        1
+    };
+    for seed in seeds.start..seeds.start + times * (seeds.end - seeds.start) {
         let walked = catch_unwind(AssertUnwindSafe(|| walk(seed, weather)));
-        assert!(walked.is_ok(), "walk {seed} failed");
+        match walked {
+            Ok(walked) => tally.add(&walked),
+            Err(_) => panic!("walk {seed} failed"),
+        }
     }
+    println!("{tally:?}");
+    tally
 }
 
 #[test]
 fn calm_walks_end_well() {
-    walks(0..600, Weather::default());
+    let tally = walks(0..300, Weather::default());
+    assert!(
+        tally.kept > 500 && tally.reads > 500 && tally.stale > 10,
+        "{tally:?}"
+    );
+    assert_eq!((tally.lost, tally.killed, tally.copies), (0, 0, 0));
 }
 
 #[test]
@@ -91,7 +105,11 @@ fn walks_with_outages_and_deadlines_end_well() {
         cuts: 60,
         ..Weather::default()
     };
-    walks(1000..1700, weather);
+    let tally = walks(1_000_000..1_000_900, weather);
+    assert!(
+        tally.kept > 500 && tally.lost > 100 && tally.copies > 20,
+        "{tally:?}"
+    );
 }
 
 #[test]
@@ -100,9 +118,10 @@ fn walks_with_kills_end_well() {
         outages: 20,
         deadlines: 30,
         cuts: 60,
-        kills: 60,
-        restarts: 40,
+        kills: 20,
+        restarts: 30,
         ..Weather::default()
     };
-    walks(3000..3700, weather);
+    let tally = walks(2_000_000..2_000_800, weather);
+    assert!(tally.kept > 500 && tally.killed > 100, "{tally:?}");
 }

@@ -53,9 +53,10 @@ impl World {
     pub fn new(devices: usize, seed: u64, weather: Weather) -> World {
         let mut net = Net::new(devices, seed);
         net.whole = true;
+        let root = net.root();
         World(Rc::new(RefCell::new(State {
             net,
-            layers: (0..devices).map(Layer::new).collect(),
+            layers: (0..devices).map(|at| Layer::new(at, root)).collect(),
             truth: Truth::default(),
             weather,
             programs: Vec::new(),
@@ -120,7 +121,7 @@ impl World {
     ) -> T {
         let mut state = self.state();
         let layer = &mut state.layers[at];
-        let (told, effects) = tell(layer.file(id));
+        let (told, effects) = tell(&mut layer.file(id));
         layer.act(id, effects);
         told
     }
@@ -280,7 +281,7 @@ impl State {
     pub fn kill(&mut self, at: usize, power: bool) {
         self.programs.retain(|(of, _)| *of != at);
         self.waiting.retain(|(of, _, _)| *of != at);
-        self.layers[at] = Layer::new(at);
+        self.layers[at] = Layer::new(at, self.net.root());
         self.truth.killed(at);
         self.net.crash(at, power);
     }

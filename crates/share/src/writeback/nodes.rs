@@ -1,34 +1,42 @@
-//! Numbers of files, as the kernel uses them.
+//! The files that a kernel knows, and their numbers.
 //!
 //! A number is the beginning of a keyed hash of the file's identity: the same after the kernel forgot it, and in the next
 //! mount. Two live files never share one. A node leaves the table when the kernel has forgotten it and nothing has it open.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use share::files::File;
-use share::writeback::Cached;
 use trust_shared::principal::{FileId, Name};
 
-use super::spool::Spooled;
+use super::cached::{Cached, Kinds};
+use super::opening::Stale;
+use crate::files::{File, MAX_PLACE_NAMES};
 
 /// The number of the mount's root, given by the protocol.
 pub const ROOT: u64 = 1;
 
 /// A file that the kernel knows, or that is open or changed.
-#[derive(Debug)]
-pub struct Node {
+pub struct Node<K: Kinds> {
     number: u64,
     id: FileId,
     /// Where it was found last: its directory and its name there.
-    place: Mutex<Option<(Arc<Node>, Name)>>,
+    place: Mutex<Option<(Arc<Node<K>>, Name)>>,
     /// The count of look-ups when it was found last.
     found_at: AtomicU64,
-    cached: Mutex<Cached<Spooled>>,
+    cached: Mutex<Cached<K>>,
 }
 
-impl Node {
+impl<K: Kinds> fmt::Debug for Node<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Node");
+        shown.field("number", &self.number).field("id", &self.id);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl<K: Kinds> Node<K> {
     /// The number.
     pub fn number(&self) -> u64 {
         self.number
@@ -40,7 +48,7 @@ impl Node {
     }
 
     /// Its newest version, and what is changed of it here.
-    pub fn cached(&self) -> MutexGuard<'_, Cached<Spooled>> {
+    pub fn cached(&self) -> MutexGuard<'_, Cached<K>> {
         lock(&self.cached)
     }
 
@@ -50,7 +58,7 @@ impl Node {
     }
 
     /// Where it was found last. None for the root.
-    pub fn place(&self) -> Option<(Arc<Node>, Name)> {
+    pub fn place(&self) -> Option<(Arc<Node<K>>, Name)> {
         lock(&self.place).clone()
     }
 
@@ -59,7 +67,7 @@ impl Node {
         let mut names = Vec::new();
         let mut at = self.place();
         while let Some((parent, name)) = at {
-            if names.len() >= share::files::MAX_PLACE_NAMES {
+            if names.len() >= MAX_PLACE_NAMES {
                 return None;
             }
             names.push(name);
@@ -76,7 +84,7 @@ impl Node {
         trust::text::printable(&names.join(&b'/'))
     }
 
-    fn set_place(&self, parent: &Arc<Node>, name: &Name) {
+    fn set_place(&self, parent: &Arc<Node<K>>, name: &Name) {
         if self.number != ROOT && parent.number != self.number {
             *lock(&self.place) = Some((parent.clone(), name.clone()));
         }
@@ -84,35 +92,37 @@ impl Node {
 }
 
 /// The files that the kernel knows.
-#[derive(Debug)]
-pub struct Nodes {
+pub struct Nodes<K: Kinds> {
     key: [u8; 32],
     lookups: AtomicU64,
-    table: Mutex<Table>,
+    table: Mutex<Table<K>>,
+    pub(super) stale: Mutex<Stale>,
 }
 
-#[derive(Debug, Default)]
-struct Table {
-    nodes: HashMap<u64, Entry>,
+struct Table<K: Kinds> {
+    nodes: HashMap<u64, Entry<K>>,
     numbers: HashMap<FileId, u64>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    node: Arc<Node>,
+struct Entry<K: Kinds> {
+    node: Arc<Node<K>>,
     /// How often the kernel was given the number.
     lookups: u64,
     /// Open descriptions, and changes that are on their way.
     uses: u64,
 }
 
-impl Nodes {
+impl<K: Kinds> Nodes<K> {
     /// Knows only the root. `key` is the volume's id.
-    pub fn new(key: [u8; 32], root: File) -> Nodes {
+    pub fn new(key: [u8; 32], root: File) -> Nodes<K> {
         let nodes = Nodes {
             key,
             lookups: AtomicU64::new(0),
-            table: Mutex::default(),
+            table: Mutex::new(Table {
+                nodes: HashMap::new(),
+                numbers: HashMap::new(),
+            }),
+            stale: Mutex::default(),
         };
         {
             let mut table = lock(&nodes.table);
@@ -136,13 +146,13 @@ impl Nodes {
     }
 
     /// The file with a number, which the kernel must have been given.
-    pub fn get(&self, number: u64) -> Option<Arc<Node>> {
+    pub fn get(&self, number: u64) -> Option<Arc<Node<K>>> {
         let table = lock(&self.table);
         table.nodes.get(&number).map(|entry| entry.node.clone())
     }
 
     /// A file was found after a prefix of the log, at a place, and the kernel is told its number.
-    pub fn found(&self, file: File, at: u64, place: (&Arc<Node>, &Name)) -> Arc<Node> {
+    pub fn found(&self, file: File, at: u64, place: (&Arc<Node<K>>, &Name)) -> Arc<Node<K>> {
         let mut table = lock(&self.table);
         let number = table.number(&self.key, &file.id);
         let entry = table.nodes.entry(number).or_insert_with(|| Entry {
@@ -168,7 +178,7 @@ impl Nodes {
     }
 
     /// A file was moved to a place.
-    pub fn moved(&self, id: &FileId, place: (&Arc<Node>, &Name)) {
+    pub fn moved(&self, id: &FileId, place: (&Arc<Node<K>>, &Name)) {
         let table = lock(&self.table);
         let number = table.numbers.get(id);
         let node = number.and_then(|number| table.nodes.get(number));
@@ -226,10 +236,10 @@ impl Nodes {
     }
 
     /// Those of them that have local changes.
-    pub fn changed(&self) -> Vec<Arc<Node>> {
+    pub fn changed(&self) -> Vec<Arc<Node<K>>> {
         let table = lock(&self.table);
         let nodes = table.nodes.values().map(|entry| entry.node.clone());
-        let nodes: Vec<Arc<Node>> = nodes.collect();
+        let nodes: Vec<Arc<Node<K>>> = nodes.collect();
         drop(table);
         let changed = nodes.into_iter();
         changed
@@ -238,7 +248,7 @@ impl Nodes {
     }
 }
 
-impl Table {
+impl<K: Kinds> Table<K> {
     fn number(&self, key: &[u8; 32], id: &FileId) -> u64 {
         if let Some(number) = self.numbers.get(id) {
             return *number;
