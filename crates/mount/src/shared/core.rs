@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use bulla::shared::{SharedVolume, now};
@@ -17,8 +17,9 @@ use trust_shared::principal::{Device, FileId, Name};
 
 use super::directory::OpenDirectory;
 use super::failure::Failure;
+use super::kernel::OwnNames;
 use super::spool::{Node, Nodes, Spools};
-use crate::fuse::Error;
+use crate::fuse::{Error, Notifier};
 use share::writeback::lock;
 
 /// How long a call that changes something may take that nobody waits for.
@@ -44,9 +45,13 @@ pub struct Core {
     /// How long a program waits.
     pub deadline: Duration,
     /// How old names and attributes may be.
-    attr: Duration,
+    pub(super) attr: Duration,
     /// When the newest question was sent to which the server has given an answer.
     asked: Mutex<Option<Instant>>,
+    /// Names that this mount has changed itself.
+    pub own_names: OwnNames,
+    /// Tells the kernel what is stale.
+    pub notifier: OnceLock<Arc<Notifier>>,
     /// The mount is ending: nothing is written any more.
     is_ending: AtomicBool,
     /// Reads content.
@@ -87,6 +92,8 @@ impl Core {
             deadline,
             attr,
             asked: Mutex::default(),
+            own_names: OwnNames::default(),
+            notifier: OnceLock::new(),
             is_ending: AtomicBool::new(false),
             begun: Instant::now(),
             owner,
@@ -192,11 +199,7 @@ impl Core {
             Err(ClientError::Stopped(_)) if self.stopped().is_some() => self.look(call).await,
             asked => {
                 let answered = asked?;
-                let mut newest = lock(&self.asked);
-                if newest.is_none_or(|newest| newest < begin) {
-                    *newest = Some(begin);
-                }
-                drop(newest);
+                self.server_answered(begin);
                 used(answered)
             }
         }
@@ -207,11 +210,24 @@ impl Core {
     /// # Errors
     /// [`Failure`].
     pub async fn ask_for_name(&self, call: Call) -> Result<(Answer, u64), Failure> {
-        let is_new = lock(&self.asked).is_some_and(|asked| asked.elapsed() < self.attr);
-        match is_new {
-            true => self.look(call).await,
-            false => self.ask(call).await,
+        match self.fresh_for().is_zero() {
+            false => self.look(call).await,
+            true => self.ask(call).await,
         }
+    }
+
+    /// The server has answered a question or a change that was begun then: this device knows all that was in the log.
+    fn server_answered(&self, begin: Instant) {
+        let mut newest = lock(&self.asked);
+        *newest = newest.map(|newest| newest.max(begin)).or(Some(begin));
+    }
+
+    /// How long what this device has verified is new enough for names and attributes.
+    pub(super) fn fresh_for(&self) -> Duration {
+        let asked = *lock(&self.asked);
+        asked.map_or(Duration::ZERO, |asked| {
+            self.attr.saturating_sub(asked.elapsed())
+        })
     }
 
     /// What this device has verified says, without a mark.
@@ -248,9 +264,13 @@ impl Core {
     /// [`Failure`].
     pub async fn change(&self, call: Call) -> Result<(Answer, u64), Failure> {
         self.may_write()?;
+        let begin = Instant::now();
         let (client, until) = (self.volume.client().clone(), self.until());
         let calling = tokio::spawn(async move { client.call(call, until).await });
         let called = calling.await;
+        if let Ok(Ok(_)) = &called {
+            self.server_answered(begin);
+        }
         used(called.map_err(|_| Error::Io("a call has panicked".to_owned()))??)
     }
 

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use fuser::{FileHandle, INodeNo, InitFlags, LockOwner, OpenFlags};
@@ -29,13 +30,19 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Answers later, at most after the deadline.
+    /// Answers later, at most after the deadline; at once if nothing must be waited for.
     fn later<T, Work>(&self, work: impl FnOnce(Arc<Core>) -> Work) -> Answer<T, Failure>
     where
         Work: Future<Output = Result<T, Failure>> + Send + 'static,
         T: Send + 'static,
     {
-        Answer::later(self.core.until(), work(self.core.clone()))
+        let mut work = Box::pin(work(self.core.clone()));
+        // A task costs more than most questions.
+        let _runtime = self.core.runtime.enter();
+        match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => Answer::Now(result),
+            Poll::Pending => Answer::later(self.core.until(), work),
+        }
     }
 
     fn made(&self, new: &NewName<'_>, content: Content) -> Answer<Entry, Failure> {

@@ -56,6 +56,7 @@ impl Core {
         if truncates {
             self.truncate_here(&node, 0, Some(handle)).await?;
         }
+        self.show_to_kernel(&node);
         self.keep_open(handle, node, writes);
         Ok(handle)
     }

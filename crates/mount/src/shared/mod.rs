@@ -15,6 +15,7 @@
 //! | `commit` | does what [`share::writeback`] asks for of files with local changes |
 //! | `spool` | the local bytes, on disk |
 //! | `kept` | local changes that cannot go there, on disk |
+//! | `kernel` | what the kernel may keep, and how it hears of changes |
 //! | `listing`, `directory` | open directories |
 //! | `report` | what the mount says about itself |
 //! | `failure`, `loss` | errors, as programs see them |
@@ -26,6 +27,7 @@ mod failure;
 mod file_system;
 mod files;
 mod kept;
+mod kernel;
 mod listing;
 mod loss;
 pub mod mounted;

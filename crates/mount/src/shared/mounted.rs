@@ -9,16 +9,18 @@ use bulla::members::MemberError;
 use bulla::shared::SharedVolume;
 use rustix::fs::FlockOperation;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::task::JoinHandle;
 use trust::device::DeviceKey;
 
 use super::core::{Core, place_of};
 use super::file_system::Shared;
 use super::kept::Kept;
+use super::kernel::Keeper;
 use super::report::Reporter;
 use super::spool::Spools;
 use crate::error::MountError;
 use crate::fuse::unmount::clear_dead;
-use crate::fuse::{Session, SessionOptions, Signals};
+use crate::fuse::{Connection, Session, SessionOptions, Signals};
 
 /// The directory of local bytes in the home.
 const DIRTY: &str = "dirty";
@@ -50,6 +52,8 @@ pub struct SharedMounted {
     session: Session,
     core: Arc<Core>,
     cleared_dead: bool,
+    /// Tells the kernel what changes.
+    keeping: JoinHandle<()>,
     _lock: File,
 }
 
@@ -95,12 +99,18 @@ pub async fn mount_shared(
     };
     let cleared_dead = clear_dead(directory)?;
     let shared = Arc::new(Shared { core: core.clone() });
-    let session = Session::mount(shared, directory, session).await?;
+    let connection = Connection::open(shared, directory, session).await?;
+    let notifier = connection.notifier();
+    // The first one.
+    let _ = core.notifier.set(notifier.clone());
+    let session = connection.serve().await?;
+    let keeping = tokio::spawn(Keeper::new(core.clone(), notifier).run());
     tracing::info!(volume = %core.volume.client().volume(), directory = %directory.display(), "mounted");
     Ok(SharedMounted {
         session,
         core,
         cleared_dead,
+        keeping,
         _lock: lock,
     })
 }
@@ -201,6 +211,7 @@ impl SharedMounted {
     pub async fn finish(self) -> (Vec<Kept>, Result<(), MountError>) {
         let core = &self.core;
         core.ends();
+        self.keeping.abort();
         let mut kept = Vec::new();
         let changed = core.nodes.changed();
         let committing = changed.iter().map(|node| core.committed(node, None));

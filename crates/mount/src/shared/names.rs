@@ -1,7 +1,7 @@
 //! What requests about names and attributes mean. Every change is a call of the log, and its errno is what the log says.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use fuser::{FileAttr, RenameFlags, TimeOrNow};
@@ -23,7 +23,7 @@ const USER: &[u8] = b"user.";
 impl Core {
     /// The attributes of a file as programs see it.
     pub fn attributes(&self, node: &Node) -> FileAttr {
-        let shown = node.cached().shown();
+        let shown = node.tell();
         let owners = Owners {
             uid: self.owner.0,
             gid: self.owner.1,
@@ -40,7 +40,7 @@ impl Core {
     pub fn entry(&self, node: &Node) -> Entry {
         Entry {
             attributes: self.attributes(node),
-            ttl: Duration::ZERO,
+            ttl: self.ttl(),
             generation: 0,
         }
     }
@@ -56,7 +56,7 @@ impl Core {
                 let node = self.nodes.found(file, at, (&parent, &name));
                 Ok(Lookup::Found(self.entry(&node)))
             }
-            Err(why) if is_absent(&why) => Ok(Lookup::Absent(Duration::ZERO)),
+            Err(why) if is_absent(&why) => Ok(Lookup::Absent(self.ttl())),
             Err(why) => Err(why),
         }
     }
@@ -79,7 +79,7 @@ impl Core {
     fn told(&self, node: &Node) -> Attributes {
         Attributes {
             attributes: self.attributes(node),
-            ttl: Duration::ZERO,
+            ttl: self.ttl(),
         }
     }
 
@@ -165,6 +165,7 @@ impl Core {
             replace: Replace::Nothing,
         };
         let (id, at) = self.create(file).await?;
+        self.own_names.changed(parent.id(), &name, at);
         let file = share::files::File {
             id,
             inode: Arc::new(inode),
@@ -177,7 +178,8 @@ impl Core {
         let (node, parent) = (self.node(number)?, self.node(parent)?);
         let (to, name) = place(parent.id(), name)?;
         let file = FileRef::File(node.id());
-        self.change(Call::Link { file, to }).await?;
+        let (_, at) = self.change(Call::Link { file, to }).await?;
+        self.own_names.changed(parent.id(), &name, at);
         let place = place_of(node.id());
         let follow = false;
         let (file, at) = found(self.look(Call::Lookup { place, follow }).await?)?;
@@ -193,12 +195,13 @@ impl Core {
         is_directory: bool,
     ) -> Result<(), Failure> {
         let parent = self.node(parent)?;
-        let (place, _) = place(parent.id(), name)?;
+        let (place, name) = place(parent.id(), name)?;
         let call = match is_directory {
             true => Call::Rmdir { place },
             false => Call::Unlink { place },
         };
-        self.change(call).await?;
+        let (_, at) = self.change(call).await?;
+        self.own_names.changed(parent.id(), &name, at);
         Ok(())
     }
 
@@ -232,7 +235,9 @@ impl Core {
             }
             renamed => renamed?,
         };
-        let (moved, _) = done(renamed)?;
+        let (moved, at) = done(renamed)?;
+        self.own_names.changed(parent.id(), &old, at);
+        self.own_names.changed(new_parent.id(), &new, at);
         self.nodes.moved(&moved, (&new_parent, &new));
         Ok(())
     }

@@ -14,6 +14,7 @@
 //! | `beacons` | devices that must write again and again |
 //! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
+//! | `near` | the engine of this process, for questions that need no step of it |
 //! | `lost`, `owed`, `paths`, `returned` | what this device wrote and the log does not have after a fork |
 //! | `own`, `own_place` | content that this device wrote, on its own disk |
 //! | `other_place` | another place with content of lost work, which a person names |
@@ -41,6 +42,7 @@ mod fetch;
 mod link;
 pub mod local;
 mod lost;
+mod near;
 mod neighbour;
 mod open;
 mod other_place;
@@ -170,6 +172,8 @@ struct Inner {
     sink: ServerSink,
     own: Option<Arc<Own>>,
     hosting: Arc<Hosting>,
+    /// The engine, if this process has it.
+    near: Arc<near::Near>,
     /// What this device knew of earlier epochs of the log, where something of it may be lost.
     before: Before,
     offered: Offered,
@@ -241,6 +245,9 @@ impl Client {
         if !call.only_reads() {
             let why = "a change without the server";
             return Err(ClientError::Unsupported(why.to_owned()));
+        }
+        if let Some(answered) = self.0.near.look(&call) {
+            return Ok(answered);
         }
         self.enter(call.into(), true, deadline).await
     }

@@ -80,7 +80,8 @@ impl Client {
     ) -> Client {
         let (client, plug) = Client::new(policies, (name, None), options, seen(&core), offered);
         plug.before.set(core.before());
-        let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
+        let shared = (plug.hasher, plug.near);
+        let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, shared);
         tokio::spawn(driver.run());
         client
     }
@@ -113,10 +114,12 @@ impl Client {
             shown: Shown { view, line },
             hasher: hasher.clone(),
             offered: Arc::clone(&offered),
+            near: Arc::default(),
             before: Before::default(),
         };
         let client = Client(Arc::new(Inner {
             before: plug.before.clone(),
+            near: plug.near.clone(),
             offered,
             volume,
             root: Fixed::new(volume, hasher.clone()).root,

@@ -142,6 +142,11 @@ impl<K: Kinds> Cached<K> {
         }
     }
 
+    /// Size of the prefix of the log after which the newest inode is.
+    pub fn seen_at(&self) -> u64 {
+        self.at
+    }
+
     /// The newest inode, without local changes.
     pub fn inode(&self) -> &Arc<Inode> {
         &self.inode

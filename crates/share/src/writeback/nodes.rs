@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use trust::inode::{Inode, Time};
 use trust_shared::principal::{FileId, Name};
 
 use super::cached::{Cached, Kinds};
@@ -26,6 +27,15 @@ pub struct Node<K: Kinds> {
     /// The count of look-ups when it was found last.
     found_at: AtomicU64,
     cached: Mutex<Cached<K>>,
+    /// The version that the kernel was told last.
+    told: Mutex<Option<Version>>,
+}
+
+/// What makes the kernel read a file again: length, time of modification, ctime.
+type Version = (u64, Time, Option<Time>);
+
+fn version(inode: &Inode) -> Version {
+    (inode.size, inode.mtime, inode.ctime)
 }
 
 impl<K: Kinds> fmt::Debug for Node<K> {
@@ -50,6 +60,19 @@ impl<K: Kinds> Node<K> {
     /// Its newest version, and what is changed of it here.
     pub fn cached(&self) -> MutexGuard<'_, Cached<K>> {
         lock(&self.cached)
+    }
+
+    /// The inode as programs see it, which the kernel is told now.
+    pub fn tell(&self) -> Inode {
+        let shown = self.cached().shown();
+        *lock(&self.told) = Some(version(&shown));
+        shown
+    }
+
+    /// Whether the kernel was told what programs see now.
+    pub fn is_told(&self) -> bool {
+        let shown = version(&self.cached().shown());
+        *lock(&self.told) == Some(shown)
     }
 
     /// The count of look-ups when it was found last.
@@ -133,6 +156,7 @@ impl<K: Kinds> Nodes<K> {
                 place: Mutex::default(),
                 found_at: AtomicU64::new(0),
                 cached: Mutex::new(Cached::new(root.inode, 0)),
+                told: Mutex::default(),
             });
             table.numbers.insert(id, ROOT);
             let entry = Entry {
@@ -151,6 +175,20 @@ impl<K: Kinds> Nodes<K> {
         table.nodes.get(&number).map(|entry| entry.node.clone())
     }
 
+    /// The node of a file, if the kernel was given its number.
+    pub fn of(&self, id: &FileId) -> Option<Arc<Node<K>>> {
+        let table = lock(&self.table);
+        let number = table.numbers.get(id)?;
+        table.nodes.get(number).map(|entry| entry.node.clone())
+    }
+
+    /// All nodes.
+    pub fn all(&self) -> Vec<Arc<Node<K>>> {
+        let table = lock(&self.table);
+        let nodes = table.nodes.values().map(|entry| entry.node.clone());
+        nodes.collect()
+    }
+
     /// A file was found after a prefix of the log, at a place, and the kernel is told its number.
     pub fn found(&self, file: File, at: u64, place: (&Arc<Node<K>>, &Name)) -> Arc<Node<K>> {
         let mut table = lock(&self.table);
@@ -162,6 +200,7 @@ impl<K: Kinds> Nodes<K> {
                 place: Mutex::default(),
                 found_at: AtomicU64::new(0),
                 cached: Mutex::new(Cached::new(file.inode.clone(), at)),
+                told: Mutex::default(),
             }),
             lookups: 0,
             uses: 0,
@@ -179,12 +218,7 @@ impl<K: Kinds> Nodes<K> {
 
     /// A file was moved to a place.
     pub fn moved(&self, id: &FileId, place: (&Arc<Node<K>>, &Name)) {
-        let table = lock(&self.table);
-        let number = table.numbers.get(id);
-        let node = number.and_then(|number| table.nodes.get(number));
-        let node = node.map(|entry| entry.node.clone());
-        drop(table);
-        if let Some(node) = node {
+        if let Some(node) = self.of(id) {
             node.set_place(place.0, place.1);
         }
     }
@@ -237,14 +271,9 @@ impl<K: Kinds> Nodes<K> {
 
     /// Those of them that have local changes.
     pub fn changed(&self) -> Vec<Arc<Node<K>>> {
-        let table = lock(&self.table);
-        let nodes = table.nodes.values().map(|entry| entry.node.clone());
-        let nodes: Vec<Arc<Node<K>>> = nodes.collect();
-        drop(table);
-        let changed = nodes.into_iter();
+        let mut changed = self.all();
+        changed.retain(|node| node.cached().local().is_some());
         changed
-            .filter(|node| node.cached().local().is_some())
-            .collect()
     }
 }
 

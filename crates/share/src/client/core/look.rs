@@ -6,7 +6,8 @@ use trust_shared::effect::Missing;
 
 use super::{Core, Lacks, MAX_ROUNDS, Out, read_body};
 use crate::disk::DiskError;
-use crate::files::{Answer, Basis, Call, Refused, Stamped};
+use crate::files::{Answer, Basis, Call, Files, Refused, Stamped};
+use ordering::roster::Product;
 use ordering::scheme::{DeviceScheme, Leaf};
 use ordering::volume::{Attempt, Basis as _, Build, Volume};
 
@@ -40,17 +41,8 @@ impl Core {
             _ => {}
         }
         for _ in 0..MAX_ROUNDS {
-            let attempt = Attempt {
-                device: self.engine.scheme().me(),
-                failed: 0,
-                foldable: 0,
-                lapsed: 0,
-            };
-            match self.engine.ledger().volume().build(call, &attempt) {
-                Build::Says(answer, basis) => {
-                    let open = |at, device| !self.engine.is_supported(device, at);
-                    return Some((answer, basis.filter(open)));
-                }
+            match self.built(call) {
+                Build::Says(answer, basis) => return Some((answer, self.open(basis))),
                 Build::Missing(missing) => {
                     // A damaged floor lacks what it had: the server may still have it.
                     if !self.look(&missing, outs).unwrap_or(false) {
@@ -65,6 +57,38 @@ impl Core {
         }
         outs.push(Out::Again);
         None
+    }
+
+    /// The answer to a call that reads, if nothing must be verified or fetched first.
+    pub(in crate::client) fn look_now(&self, call: &Call) -> Option<(Answer, Basis)> {
+        let is_unready = self.stopped || self.engine.is_unverified() || !self.engine.has_start();
+        let needs_a_step = matches!(
+            call,
+            Call::History { .. } | Call::Root { .. } | Call::Feed { .. }
+        );
+        if is_unready || needs_a_step || !call.only_reads() {
+            return None;
+        }
+        match self.built(&call.clone().into()) {
+            Build::Says(answer, basis) => Some((answer, self.open(basis))),
+            _ => None,
+        }
+    }
+
+    /// What a call that reads comes to at the end of the log.
+    fn built(&self, call: &Stamped) -> Build<Product, Files> {
+        let attempt = Attempt {
+            device: self.engine.scheme().me(),
+            failed: 0,
+            foldable: 0,
+            lapsed: 0,
+        };
+        self.engine.ledger().volume().build(call, &attempt)
+    }
+
+    /// Those entries of a basis for which nobody speaks.
+    fn open(&self, basis: Basis) -> Basis {
+        basis.filter(|at, device| !self.engine.is_supported(device, at))
     }
 
     /// Looks for bodies in the floor. Gives whether all that is missing is there now.

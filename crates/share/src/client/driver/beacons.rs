@@ -33,7 +33,10 @@ impl Driver {
 
     /// Looks for new entries of beacons.
     pub(super) fn meet_beacons(&mut self) {
-        if let Some(core) = &self.core {
+        let Some(core) = self.core.clone() else {
+            return;
+        };
+        if let Ok(core) = core.lock() {
             let now = Instant::now();
             self.beacons
                 .meet(now, |device, known| core.newest_by(device, known));

@@ -7,7 +7,7 @@ mod beacons;
 mod online;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,6 +25,7 @@ use super::core::{Core, Input, Out, Ticket};
 use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, Key};
 use super::local::{Query, Response};
+use super::near::Near;
 use super::outbox::Outbox;
 use super::status::{Phase, Status, View};
 use crate::disk::{DiskError, Placed};
@@ -96,7 +97,8 @@ pub(super) struct Shown {
 }
 
 pub(super) struct Driver {
-    core: Option<Box<Core>>,
+    core: Option<Arc<Mutex<Core>>>,
+    near: Arc<Near>,
     commands: mpsc::UnboundedReceiver<Command>,
     dial: Arc<dyn Dial>,
     shown: Shown,
@@ -147,11 +149,15 @@ impl Driver {
         dial: Arc<dyn Dial>,
         shown: Shown,
         shelf: Arc<Shelf>,
-        hasher: Hasher,
+        (hasher, near): (Hasher, Arc<Near>),
     ) -> Driver {
+        let stopped = core.convicted().cloned();
+        let core = Arc::new(Mutex::new(core));
+        near.set(Some(Arc::clone(&core)));
         Driver {
-            stopped: core.convicted().cloned(),
-            core: Some(Box::new(core)),
+            stopped,
+            core: Some(core),
+            near,
             commands,
             dial,
             shown,
@@ -176,11 +182,16 @@ impl Driver {
         }
     }
 
+    /// The engine, unless a step of it has panicked.
+    fn core(&self) -> Option<MutexGuard<'_, Core>> {
+        self.core.as_ref()?.lock().ok()
+    }
+
     /// Runs until the last client is gone.
     pub(super) async fn run(mut self) {
         while self.closing.is_none() {
             self.connect();
-            let timer = self.core.as_ref().and_then(|core| core.wakes());
+            let timer = self.core().and_then(|core| core.wakes());
             let timer = timer.filter(|_| self.stopped.is_none());
             let held = self.held_until();
             let at = [timer, self.dial_at, self.again_at, held];
@@ -204,6 +215,7 @@ impl Driver {
             self.release();
             self.show();
         }
+        self.near.set(None);
         self.step(Input::Close).await;
         self.calls
             .drain()
@@ -287,27 +299,28 @@ impl Driver {
 
     /// One step of the engine, on a thread that may wait for the disk.
     async fn step(&mut self, input: Input) {
-        let Some(mut core) = self.core.take() else {
+        let Some(core) = self.core.clone() else {
             return;
         };
         let step = tokio::task::spawn_blocking(move || {
-            let outs = core.step(input);
-            (core, outs)
+            let mut core = core.lock().ok()?;
+            Some(core.step(input))
         });
         let outs = match step.await {
-            Ok((core, outs)) => {
-                self.core = Some(core);
-                outs
-            }
+            Ok(Some(outs)) => outs,
             // The program ends before the step has begun. The next start begins with the journal.
             Err(error) if error.is_cancelled() => Vec::new(),
             // The engine has a bug: nothing more is written.
-            Err(_) => vec![Out::Stopped(Stopped::Unsigned)],
+            Ok(None) | Err(_) => {
+                self.core = None;
+                self.near.set(None);
+                vec![Out::Stopped(Stopped::Unsigned)]
+            }
         };
         for out in outs {
             self.out(out);
         }
-        if self.core.as_ref().is_some_and(|core| core.is_settled()) {
+        if self.core().is_some_and(|core| core.is_settled()) {
             self.outbox.settled();
         }
         self.store();
@@ -365,12 +378,13 @@ impl Driver {
 
     /// Shows clients what has changed.
     fn show(&mut self) {
-        let Some(core) = &self.core else { return };
+        let Some(core) = self.core() else { return };
         let phase = match &self.stopped {
             Some(why) => Phase::Stopped(why.clone()),
             None => Phase::of(core.engine()),
         };
         let size = core.engine().ledger().size();
+        drop(core);
         let online = self.line.is_some();
         self.shown.view.send_if_modified(|view| {
             let before = (
@@ -412,7 +426,7 @@ impl Driver {
     }
 
     fn status(&self) -> Option<Status> {
-        let core = self.core.as_ref()?;
+        let core = self.core()?;
         let connection = self.shown.view.borrow().connection.clone();
         let (stopped, differing) = (self.stopped.clone(), self.differing.clone());
         let mut status = Status::of(core.engine(), connection, stopped, differing);

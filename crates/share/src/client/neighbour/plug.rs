@@ -1,10 +1,13 @@
 //! The channels between a client and the engine that serves it.
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc;
 use trust::Hasher;
 
 use crate::client::driver::{Command, Shown};
 use crate::client::link::Offered;
+use crate::client::near::Near;
 use crate::client::owed::Before;
 
 /// The ends.
@@ -16,6 +19,8 @@ pub(in crate::client) struct Plug {
     pub(in crate::client) hasher: Hasher,
     /// Policies that the server has shown.
     pub(in crate::client) offered: Offered,
+    /// The engine of this process.
+    pub(in crate::client) near: Arc<Near>,
     /// Memories of which this process is to give something back.
     pub(in crate::client) before: Before,
 }

@@ -129,8 +129,8 @@ pub(in crate::client) async fn keep(
         match seat {
             Seat::Own { core, shelf, dial } => {
                 plug.shown.view.send_replace(seen(&core));
-                let hasher = plug.hasher;
-                let driver = Driver::new(*core, plug.commands, dial, plug.shown, shelf, hasher);
+                let shared = (plug.hasher, plug.near);
+                let driver = Driver::new(*core, plug.commands, dial, plug.shown, shelf, shared);
                 let driver = driver.with_beacons(Beacons::of(&home));
                 return driver.run().await;
             }

@@ -35,7 +35,14 @@ fn watching(lab: &Lab, wire: &Arc<Wire>, within: Duration) -> Client {
         seen(&core),
         Default::default(),
     );
-    let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
+    let driver = Driver::new(
+        core,
+        plug.commands,
+        dial,
+        plug.shown,
+        shelf,
+        (plug.hasher, plug.near),
+    );
     tokio::spawn(driver.with_beacons(Beacons::of(&home)).run());
     client
 }

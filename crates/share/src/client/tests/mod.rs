@@ -182,7 +182,14 @@ impl Lab {
             seen(&core),
             Default::default(),
         );
-        let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, plug.hasher);
+        let driver = Driver::new(
+            core,
+            plug.commands,
+            dial,
+            plug.shown,
+            shelf,
+            (plug.hasher, plug.near),
+        );
         (client, driver)
     }
 

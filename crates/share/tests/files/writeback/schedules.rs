@@ -10,10 +10,7 @@ use trust::inode::{Inode, Time};
 use super::layer::{Effects, File, Loss, content_of, read};
 
 fn inode(bytes: &[u8], seconds: i64) -> Arc<Inode> {
-    let time = Time {
-        seconds,
-        nanos: 0,
-    };
+    let time = Time { seconds, nanos: 0 };
     let mut inode = Inode::new(0o644, time, content_of(bytes));
     inode.ctime = Some(time);
     Arc::new(inode)

@@ -1,0 +1,172 @@
+//! What the kernel keeps of names and attributes, and how it hears of changes (design *Share*, Mount, Names and the kernel).
+//!
+//! It may keep what it is told for the time of `--attr`, counted from the newest question that the server has answered. So it
+//! asks again no later than this mount would ask the server. What others change meanwhile, and what other programs of this
+//! device change beside the mount, comes by the feed of the log: names become stale all at once (`INC_EPOCH`, which takes no
+//! lock), attributes file by file. Neither waits for a request; `inval_entry`, which waits for look-ups and creates in the
+//! directory, is not used. An OPEN does not wait for the feed: it compares what the kernel was told with what it shows.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use share::client::ClientError;
+use share::files::{Cursor, Feed, Thing, Touched};
+use share::writeback::lock;
+use trust_shared::principal::{FileId, Name};
+
+use super::core::Core;
+use super::spool::Node;
+use crate::fuse::{INodeNo, Notifier};
+
+/// How long an entry for which nobody speaks holds the feed up. Look-ups wait for it meanwhile.
+const HOLD: Duration = Duration::from_secs(30);
+/// A question to the feed is asked again after this time.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Pause after a question that cannot be answered.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Most names that are remembered as changed by this mount.
+const MAX_OWN: usize = 1 << 12;
+
+/// Names that this mount has changed itself: the kernel knows of them. Each with the size of a prefix that has the change.
+#[derive(Debug, Default)]
+pub struct OwnNames(Mutex<HashMap<(FileId, Name), u64>>);
+
+impl OwnNames {
+    /// This mount has changed a name.
+    pub fn changed(&self, directory: FileId, name: &Name, at: u64) {
+        let mut names = lock(&self.0);
+        if names.len() >= MAX_OWN {
+            names.clear();
+        }
+        names.insert((directory, name.clone()), at);
+    }
+
+    /// Whether the change at a position is one of them.
+    fn has(&self, directory: FileId, name: &Name, position: u64) -> bool {
+        let names = lock(&self.0);
+        let at = names.get(&(directory, name.clone()));
+        at.is_some_and(|at| *at > position)
+    }
+}
+
+/// Tells the kernel what changes.
+pub struct Keeper {
+    core: Arc<Core>,
+    notifier: Arc<Notifier>,
+    /// The kernel has `INC_EPOCH`. Without it names are as old as `--attr` allows.
+    has_epochs: bool,
+}
+
+impl Keeper {
+    /// For a mount that begins now.
+    pub fn new(core: Arc<Core>, notifier: Arc<Notifier>) -> Keeper {
+        Keeper {
+            core,
+            notifier,
+            has_epochs: true,
+        }
+    }
+
+    /// Runs until the engine writes no more, or the task is dropped.
+    pub async fn run(mut self) {
+        let mut cursor = None;
+        loop {
+            let until = Instant::now() + PATIENCE;
+            let client = self.core.volume.client();
+            match client.changes(cursor, HOLD, until).await {
+                Ok(Ok(feed)) => cursor = Some(self.take(feed)),
+                Err(ClientError::Deadline { .. }) => {}
+                Err(ClientError::Stopped(_) | ClientError::Closed) => return,
+                Ok(Err(_)) | Err(_) => tokio::time::sleep(AGAIN).await,
+            }
+        }
+    }
+
+    fn take(&mut self, feed: Feed) -> Cursor {
+        match feed {
+            Feed::LookAgain { now } => {
+                self.forget_all();
+                now
+            }
+            Feed::Changes { changes, until, .. } => {
+                let mut names_change = false;
+                for Touched { at, what } in changes {
+                    match what {
+                        Thing::Owned(_) => {
+                            self.forget_all();
+                            return until;
+                        }
+                        Thing::Name(directory, name) => {
+                            names_change |= !self.core.own_names.has(directory, &name, at);
+                        }
+                        Thing::File(file) => self.file(&file, at),
+                    }
+                }
+                if names_change {
+                    self.forget_names();
+                }
+                until
+            }
+        }
+    }
+
+    /// An entry at a position may have changed a file.
+    fn file(&self, file: &FileId, position: u64) {
+        let Some(node) = self.core.nodes.of(file) else {
+            return;
+        };
+        let is_known = node.cached().seen_at() > position;
+        if !(is_known && node.is_told()) {
+            self.forget(&node);
+        }
+    }
+
+    fn forget(&self, node: &Node) {
+        let number = INodeNo(node.number());
+        if let Err(error) = self.notifier.invalidate_attributes(number) {
+            tracing::trace!(%error, "the kernel has no attributes of a file");
+        }
+    }
+
+    fn forget_names(&mut self) {
+        if self.has_epochs
+            && let Err(error) = self.notifier.increment_epoch()
+        {
+            self.has_epochs = error.raw_os_error() != Some(libc::EINVAL);
+            tracing::debug!(%error, "the kernel keeps names for their time");
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.core
+            .nodes
+            .all()
+            .iter()
+            .for_each(|node| self.forget(node));
+        self.forget_names();
+    }
+}
+
+impl Core {
+    /// How long the kernel may keep what it is told now.
+    pub fn ttl(&self) -> Duration {
+        match self.stopped() {
+            // Nothing changes any more.
+            Some(_) => self.attr,
+            None => self.fresh_for(),
+        }
+    }
+
+    /// OPEN shows a version: what the kernel was told before is of an older one, perhaps with another length.
+    pub fn show_to_kernel(&self, node: &Node) {
+        let Some(notifier) = self.notifier.get() else {
+            return;
+        };
+        if !node.is_told()
+            && let Err(error) = notifier.invalidate_attributes(INodeNo(node.number()))
+        {
+            tracing::trace!(%error, "the kernel has no attributes of a file");
+        }
+    }
+}
