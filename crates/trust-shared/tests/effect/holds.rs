@@ -1,7 +1,6 @@
 //! Locks of programs that devices hold: who takes them over, and changes that are made under them.
 
 use trust_shared::calls;
-use trust_shared::effect::Replay;
 use trust_shared::guard::Guard;
 use trust_shared::hold::{Family, Hold, Range, Ranges};
 use trust_shared::ops::Op;
@@ -88,13 +87,7 @@ fn value_does_not_rest_on_holds_in_vain() {
     assert_eq!(world.put(0, release), Outcome::Effect);
     let op = hold(&world, 2, f, true, &[]);
     assert_eq!(world.put(2, op), Outcome::Effect);
-    let mut replay = Replay::new(world.volume.clone());
-    for entry in &world.log {
-        let outline = entry.body.outline();
-        replay
-            .push(&entry.written, &outline, &world.members)
-            .unwrap();
-    }
+    let mut replay = replay(&world);
     let at = world.end() - 1;
     assert_eq!(replay.outcome(at, 0, world.sources()), Ok(Outcome::Effect));
     let rests = replay.outcome_rests_on(at, 0, 0, &world.store).unwrap();
@@ -120,13 +113,7 @@ fn hold_is_taken_over_only_if_it_was_not_renewed() {
     assert_eq!(held(&world, 0, f), None);
     assert!(held(&world, 1, f).is_some());
     // A lazy evaluation says the same, from the bodies that it needs.
-    let mut replay = Replay::new(world.volume.clone());
-    for entry in &world.log {
-        let outline = entry.body.outline();
-        replay
-            .push(&entry.written, &outline, &world.members)
-            .unwrap();
-    }
+    let replay = replay(&world);
     let cache = Cache::new(&world.store);
     for device in 0..3 {
         let of = (&f, FLOCK, Device(device));
@@ -155,13 +142,7 @@ fn only_the_device_itself_gives_up_what_it_renews() {
     // Of a device that never was, nothing is held, and nobody looks for it.
     let nobody = calls::release(f, FLOCK, Device(99));
     assert_eq!(world.put(1, nobody), Outcome::None(NoEffect::NotPermitted));
-    let mut replay = Replay::new(world.volume.clone());
-    for entry in &world.log {
-        let outline = entry.body.outline();
-        replay
-            .push(&entry.written, &outline, &world.members)
-            .unwrap();
-    }
+    let mut replay = replay(&world);
     assert_eq!(replay.holders(&f, FLOCK).len(), 1);
     // A device cannot hold anything in the name of another device.
     let of = (f, FLOCK, Device(0));

@@ -4,7 +4,7 @@ use trust::inode::Time;
 use trust_shared::calls::{Turn, claim, give_up, lock, unlock};
 use trust_shared::change::Change;
 use trust_shared::effect::replay::{About, Queue, Sources};
-use trust_shared::effect::{Lock, Replay, Stop};
+use trust_shared::effect::{Lock, Stop};
 use trust_shared::key::Key;
 use trust_shared::ops::Op;
 use trust_shared::outcome::{NoEffect, Outcome};
@@ -28,17 +28,6 @@ fn with_file() -> (World, FileId) {
 
 fn pass(file: FileId, to: u32) -> Op {
     Op::new(Vec::new(), vec![give_up(file, Some(Device(to)))])
-}
-
-fn replay(world: &World) -> Replay {
-    let mut replay = Replay::new(world.volume.clone());
-    for entry in &world.log {
-        let outline = entry.body.outline();
-        replay
-            .push(&entry.written, &outline, &world.members)
-            .unwrap();
-    }
-    replay
 }
 
 fn queue(world: &World, file: FileId) -> Queue {

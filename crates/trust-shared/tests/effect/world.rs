@@ -12,7 +12,7 @@ use trust::{Handle, Hasher, Kind, Reject};
 use trust_shared::calls::{Calls, Directory, Held, PathLink, Spot, Turn};
 use trust_shared::decision::{Decision, Label, Role};
 use trust_shared::effect::replay::Sources;
-use trust_shared::effect::{Blocks, Bodies, Missing, State, Stop, Volume};
+use trust_shared::effect::{Blocks, Bodies, Missing, Replay, State, Stop, Volume};
 use trust_shared::fold;
 use trust_shared::itable::Fold;
 use trust_shared::members::{FirstMembers, Members};
@@ -332,6 +332,18 @@ pub fn apply(state: &mut State, entry: &Entry, members: &Members, store: &Store)
     state
         .apply(&entry.written, &outline, &entry.body, members, store)
         .unwrap()
+}
+
+/// The outlines of a world's log.
+pub fn replay(world: &World) -> Replay {
+    let mut replay = Replay::new(world.volume.clone());
+    for entry in &world.log {
+        let outline = entry.body.outline();
+        replay
+            .push(&entry.written, &outline, &world.members)
+            .unwrap();
+    }
+    replay
 }
 
 pub fn root() -> Directory {

@@ -7,9 +7,11 @@ mod beacons;
 mod online;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -140,6 +142,30 @@ async fn wake(at: Option<Instant>) {
         Some(at) => sleep_until(at.into()).await,
         None => std::future::pending().await,
     }
+}
+
+/// What became of a step.
+enum Step {
+    Done(Vec<Out>),
+    NotBegun,
+    Panicked,
+}
+
+/// A step of the engine, which may wait for the disk: on this thread if the runtime has others that take its tasks over
+/// meanwhile, because a change of threads takes longer than most steps.
+async fn stepped(core: Arc<Mutex<Core>>, input: Input) -> Step {
+    let step = move || Some(core.lock().ok()?.step(input));
+    let done = match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => {
+            let caught = || catch_unwind(AssertUnwindSafe(step)).ok().flatten();
+            tokio::task::block_in_place(caught)
+        }
+        _ => match tokio::task::spawn_blocking(step).await {
+            Err(error) if error.is_cancelled() => return Step::NotBegun,
+            done => done.ok().flatten(),
+        },
+    };
+    done.map_or(Step::Panicked, Step::Done)
 }
 
 impl Driver {
@@ -302,16 +328,12 @@ impl Driver {
         let Some(core) = self.core.clone() else {
             return;
         };
-        let step = tokio::task::spawn_blocking(move || {
-            let mut core = core.lock().ok()?;
-            Some(core.step(input))
-        });
-        let outs = match step.await {
-            Ok(Some(outs)) => outs,
+        let outs = match stepped(core, input).await {
+            Step::Done(outs) => outs,
             // The program ends before the step has begun. The next start begins with the journal.
-            Err(error) if error.is_cancelled() => Vec::new(),
+            Step::NotBegun => Vec::new(),
             // The engine has a bug: nothing more is written.
-            Ok(None) | Err(_) => {
+            Step::Panicked => {
                 self.core = None;
                 self.near.set(None);
                 vec![Out::Stopped(Stopped::Unsigned)]
