@@ -17,7 +17,7 @@ use trust_shared::principal::{Device, FileId, Name};
 
 use super::directory::OpenDirectory;
 use super::failure::Failure;
-use super::kernel::OwnNames;
+use super::own_names::OwnNames;
 use super::spool::{Node, Nodes, Spools};
 use crate::fuse::{Error, Notifier};
 use share::writeback::lock;

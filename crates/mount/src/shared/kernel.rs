@@ -6,14 +6,12 @@
 //! lock), attributes file by file. Neither waits for a request; `inval_entry`, which waits for look-ups and creates in the
 //! directory, is not used. An OPEN does not wait for the feed: it compares what the kernel was told with what it shows.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use share::client::ClientError;
 use share::files::{Cursor, Feed, Thing, Touched};
-use share::writeback::lock;
-use trust_shared::principal::{FileId, Name};
+use trust_shared::principal::FileId;
 
 use super::core::Core;
 use super::spool::Node;
@@ -25,31 +23,6 @@ const HOLD: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Pause after a question that cannot be answered.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Most names that are remembered as changed by this mount.
-const MAX_OWN: usize = 1 << 12;
-
-/// Names that this mount has changed itself: the kernel knows of them. Each with the size of a prefix that has the change.
-#[derive(Debug, Default)]
-pub struct OwnNames(Mutex<HashMap<(FileId, Name), u64>>);
-
-impl OwnNames {
-    /// This mount has changed a name.
-    pub fn changed(&self, directory: FileId, name: &Name, at: u64) {
-        let mut names = lock(&self.0);
-        if names.len() >= MAX_OWN {
-            names.clear();
-        }
-        names.insert((directory, name.clone()), at);
-    }
-
-    /// Whether the change at a position is one of them.
-    fn has(&self, directory: FileId, name: &Name, position: u64) -> bool {
-        let names = lock(&self.0);
-        let at = names.get(&(directory, name.clone()));
-        at.is_some_and(|at| *at > position)
-    }
-}
-
 /// Tells the kernel what changes.
 pub struct Keeper {
     core: Arc<Core>,

@@ -15,7 +15,7 @@
 //! | `commit` | does what [`share::writeback`] asks for of files with local changes |
 //! | `spool` | the local bytes, on disk |
 //! | `kept` | local changes that cannot go there, on disk |
-//! | `kernel` | what the kernel may keep, and how it hears of changes |
+//! | `kernel`, `own_names` | what the kernel may keep, and how it hears of changes |
 //! | `listing`, `directory` | open directories |
 //! | `report` | what the mount says about itself |
 //! | `failure`, `loss` | errors, as programs see them |
@@ -32,6 +32,7 @@ mod listing;
 mod loss;
 pub mod mounted;
 mod names;
+mod own_names;
 pub mod report;
 mod spool;
 

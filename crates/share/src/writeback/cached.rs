@@ -11,21 +11,11 @@ use std::sync::Arc;
 use trust::inode::{Content, Inode, Time};
 use trust_shared::calls::ctime_after;
 
-use super::commit::{Effect, Timer, Why, Work};
+use super::effect::{Effect, Kinds, Taken, Timer, Why, Work};
 use super::overlay::{From, Overlay};
 
 /// More local bytes than this move onto another version only when they are committed: others wait meanwhile.
 const MAX_MOVED_BYTES: u64 = 16 << 20;
-
-/// What the caller keeps for a file.
-pub trait Kinds {
-    /// Where local bytes lie. A copy is the same place.
-    type Bytes: Clone;
-    /// A request that waits.
-    type Waiter;
-    /// Why bytes are not in the log, for people and programs.
-    type Loss: Clone;
-}
 
 /// Changes of programs over a version of a file.
 #[derive(Debug)]
@@ -46,19 +36,6 @@ pub struct Local<B> {
     pub(super) is_lost: bool,
     /// The content of a commit whose outcome is not known.
     pub(super) sent: Option<Content>,
-}
-
-/// Local changes as a commit takes them.
-#[derive(Debug, Clone)]
-pub struct Taken<B> {
-    /// The version that they lie over.
-    pub base: Arc<Inode>,
-    /// What changed.
-    pub overlay: Overlay,
-    /// The bytes.
-    pub bytes: B,
-    /// When a program wrote last.
-    pub mtime: Time,
 }
 
 /// Where the bytes of a read are.

@@ -5,6 +5,7 @@
 //! | file | what lives there |
 //! |---|---|
 //! | `cached` | one file: its newest version, the changes over it, and who waits |
+//! | `effect` | what the state machine of a file asks for, and what it is told |
 //! | `commit` | its changes on their way into the log |
 //! | `nodes` | the files that the kernel knows, and the names that led to them |
 //! | `opening` | whether the name that led to a file still does |
@@ -12,12 +13,13 @@
 
 mod cached;
 mod commit;
+mod effect;
 mod nodes;
 mod opening;
 mod overlay;
 
-pub use cached::{Cached, Changed, Kinds, Local, Plan, Taken};
-pub use commit::{Effect, Found, NotSent, NotStored, Timer};
+pub use cached::{Cached, Changed, Local, Plan};
+pub use effect::{Effect, Found, Kinds, NotSent, NotStored, Taken, Timer};
 pub use nodes::{Node, Nodes, ROOT, lock};
 pub use opening::{Opening, Opens};
 pub use overlay::{From, Moved, Overlay};

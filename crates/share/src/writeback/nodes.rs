@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trust::inode::{Inode, Time};
 use trust_shared::principal::{FileId, Name};
 
-use super::cached::{Cached, Kinds};
-use super::opening::Stale;
+use super::cached::Cached;
+use super::effect::Kinds;
 use crate::files::{File, MAX_PLACE_NAMES};
 
 /// The number of the mount's root, given by the protocol.
@@ -113,6 +113,9 @@ impl<K: Kinds> Node<K> {
         }
     }
 }
+
+/// Threads whose OPEN was answered by ESTALE, with the count of look-ups then and the number of the file.
+pub(super) type Stale = HashMap<u32, (u64, u64)>;
 
 /// The files that the kernel knows.
 pub struct Nodes<K: Kinds> {

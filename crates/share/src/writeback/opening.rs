@@ -5,21 +5,17 @@
 //! A second ESTALE in a row would reach the program. So the second OPEN is answered by what the look-ups after the first one
 //! found, whatever has happened meanwhile. Otherwise a file that was replaced by rename would be read in its old form.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use trust::inode::Inode;
 use trust_shared::principal::FileId;
 
-use super::cached::Kinds;
+use super::effect::Kinds;
 use super::nodes::{Node, Nodes, lock};
 use crate::files::{File, Place};
 
 /// Most threads of which it is remembered that they open again.
 const MAX_STALE: usize = 1 << 12;
-
-/// Threads whose OPEN was answered by ESTALE, with the count of look-ups then and the number of the file.
-pub(super) type Stale = HashMap<u32, (u64, u64)>;
 
 /// An OPEN that asks where its file is.
 #[derive(Debug)]
