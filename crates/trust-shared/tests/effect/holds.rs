@@ -113,7 +113,7 @@ fn hold_is_taken_over_only_if_it_was_not_renewed() {
     assert_eq!(held(&world, 0, f), None);
     assert!(held(&world, 1, f).is_some());
     // A lazy evaluation says the same, from the bodies that it needs.
-    let replay = replay(&world);
+    let mut replay = replay(&world);
     let cache = Cache::new(&world.store);
     for device in 0..3 {
         let of = (&f, FLOCK, Device(device));
@@ -142,7 +142,7 @@ fn only_the_device_itself_gives_up_what_it_renews() {
     // Of a device that never was, nothing is held, and nobody looks for it.
     let nobody = calls::release(f, FLOCK, Device(99));
     assert_eq!(world.put(1, nobody), Outcome::None(NoEffect::NotPermitted));
-    let mut replay = replay(&world);
+    let replay = replay(&world);
     assert_eq!(replay.holders(&f, FLOCK).len(), 1);
     // A device cannot hold anything in the name of another device.
     let of = (f, FLOCK, Device(0));
