@@ -539,3 +539,23 @@ fn large_and_sparse_files_come_back() {
         .unwrap();
     assert_eq!(&seen, b"sync");
 }
+
+#[test]
+fn df_shows_the_room_of_the_server() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada) = founded(&[]);
+    let a = Mount::of(&ada, &[]);
+    let room = |path: &Path| {
+        let of = rustix::fs::statvfs(path).unwrap();
+        (of.f_blocks * of.f_frsize, of.f_bavail * of.f_frsize)
+    };
+    // The server of the test lies on the same disk, and gives each device a share of it for each day.
+    let (there, shown) = (room(&ada.path("")), room(&a.path("")));
+    assert_eq!(shown.0, there.0);
+    assert!(
+        shown.1 > 0 && shown.1 <= there.1 + (1 << 30),
+        "{shown:?} {there:?}"
+    );
+}

@@ -18,6 +18,7 @@ use trust_shared::principal::{Device, FileId, Name};
 use super::directory::OpenDirectory;
 use super::failure::Failure;
 use super::own_names::OwnNames;
+use super::room::Room;
 use super::spool::{Node, Nodes, Spools};
 use crate::fuse::{Error, Notifier};
 use share::writeback::lock;
@@ -48,6 +49,8 @@ pub struct Core {
     pub(super) attr: Duration,
     /// When the newest question was sent to which the server has given an answer.
     asked: Mutex<Option<Instant>>,
+    /// What the server says of its room.
+    pub room: Room,
     /// Names that this mount has changed itself.
     pub own_names: OwnNames,
     /// Tells the kernel what is stale.
@@ -92,6 +95,7 @@ impl Core {
             deadline,
             attr,
             asked: Mutex::default(),
+            room: Room::default(),
             own_names: OwnNames::default(),
             notifier: OnceLock::new(),
             is_ending: AtomicBool::new(false),

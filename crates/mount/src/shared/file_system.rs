@@ -20,9 +20,6 @@ use crate::fuse::request::{
 };
 use crate::fuse::{AddEntry, AddName, Answer, Error, FileSystem, Listing};
 
-/// What `df` shows as the size of a volume, in units of [`attributes::STATFS_UNIT_BYTES`]: no server tells what it has.
-const UNKNOWN_UNITS: u64 = 1 << 38;
-
 /// A mounted shared volume.
 pub struct Shared {
     /// What the requests share.
@@ -256,16 +253,19 @@ impl FileSystem for Shared {
     }
 
     fn statfs(&self, _: &Caller, _: INodeNo) -> Answer<Statistics, Failure> {
-        Answer::Now(Ok(Statistics {
-            blocks: UNKNOWN_UNITS,
-            free: UNKNOWN_UNITS,
-            available: UNKNOWN_UNITS,
-            files: 0,
-            free_files: 0,
-            best_bytes: attributes::BLOCK_BYTES,
-            longest_name: MAX_NAME_BYTES as u32,
-            unit_bytes: attributes::STATFS_UNIT_BYTES,
-        }))
+        self.later(|core| async move {
+            let (blocks, free) = core.room().await;
+            Ok(Statistics {
+                blocks,
+                free,
+                available: free,
+                files: 0,
+                free_files: 0,
+                best_bytes: attributes::BLOCK_BYTES,
+                longest_name: MAX_NAME_BYTES as u32,
+                unit_bytes: attributes::STATFS_UNIT_BYTES,
+            })
+        })
     }
 
     fn getxattr(&self, _: &Caller, inode: INodeNo, name: &[u8]) -> Answer<Bytes, Failure> {

@@ -17,6 +17,7 @@
 //! | `kept` | local changes that cannot go there, on disk |
 //! | `kernel`, `own_names` | what the kernel may keep, and how it hears of changes |
 //! | `listing`, `directory` | open directories |
+//! | `room` | what `df` shows |
 //! | `report` | what the mount says about itself |
 //! | `failure`, `loss` | errors, as programs see them |
 
@@ -34,6 +35,7 @@ pub mod mounted;
 mod names;
 mod own_names;
 pub mod report;
+mod room;
 mod spool;
 
 pub use kept::{Kept, UNSENT};

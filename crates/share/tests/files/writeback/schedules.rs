@@ -147,6 +147,19 @@ fn content_that_came_back_is_not_taken_for_a_commit_without_effect() {
 }
 
 #[test]
+fn commit_that_had_effect_is_recognised() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.commit(Some(1), 100);
+    sends(&mut file, b"mine");
+    file.sent(Err(NotSent::Unknown));
+    file.rang(Timer::Again);
+    let effects = file.found(Found::File(inode(b"mine", 8), 9));
+    assert_eq!(answers(effects), [(100, Ok(()))]);
+    assert_eq!(file.dirty(), None);
+}
+
+#[test]
 fn commit_without_effect_is_begun_again() {
     let mut file = file();
     write(&mut file, 1, b"mine");
