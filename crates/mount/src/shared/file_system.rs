@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fuser::{FileHandle, INodeNo, InitFlags, LockOwner, OpenFlags};
 use trust::inode::{Content, MAX_NAME_BYTES, MAX_TARGET_BYTES};
 
 use super::core::Core;
@@ -17,7 +16,10 @@ use crate::fuse::request::{
     Allocation, Attributes, Caller, Changes, CopyRange, Data, Entry, Features, Lookup, NewName,
     Opened, Read, Release, Rename, SetXattr, Statistics, Write,
 };
-use crate::fuse::{AddEntry, AddName, Answer, Error, FileSystem, Listing};
+use crate::fuse::{
+    AddEntry, AddName, Answer, Error, FileHandle, FileSystem, INodeNo, InitFlags, Listing,
+    LockOwner, OpenFlags,
+};
 
 /// What `df` shows as the size of a volume, in units of [`attributes::STATFS_UNIT_BYTES`]: no server tells what it has.
 const UNKNOWN_UNITS: u64 = 1 << 38;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bulla::edit::From;
 use bytes::Bytes;
-use fuser::FileType;
 use share::files::{Call, Place, Refused};
 use tokio::time::timeout_at;
 use trust::inode::{Content, FileContent};
@@ -14,8 +13,8 @@ use super::core::{Core, found, is_absent, place_of};
 use super::failure::Failure;
 use super::local::Local;
 use super::nodes::Node;
-use crate::fuse::Error;
 use crate::fuse::request::Data;
+use crate::fuse::{Error, FileType};
 
 impl Core {
     /// OPEN: shows the newest version of the file that the name leads to. Gives a handle.
