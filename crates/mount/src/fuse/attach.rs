@@ -169,10 +169,21 @@ fn by_helper(directory: &Path, how: &Attachment) -> io::Result<OwnedFd> {
         let told = String::from_utf8_lossy(&output.stderr);
         return match device? {
             Some(device) => Ok(device),
-            None => Err(io::Error::other(told.trim().to_owned())),
+            None => Err(refusal(told.trim())),
         };
     }
     Err(io::Error::new(io::ErrorKind::NotFound, missing))
+}
+
+/// What the helper says, as an error.
+fn refusal(told: &str) -> io::Error {
+    // /etc/fuse.conf forbids it.
+    let kind = if told.contains("user_allow_other") {
+        io::ErrorKind::PermissionDenied
+    } else {
+        io::ErrorKind::Other
+    };
+    io::Error::new(kind, told.to_owned())
 }
 
 /// The descriptor that the helper sends; `None` if it ends without.
