@@ -39,6 +39,8 @@ pub enum Reads {
     Held,
     /// When [`Scripted::let_go`] is called, whatever happens to the caller.
     Deaf,
+    /// Never: the thread panics.
+    Panic,
 }
 
 #[derive(Default)]
@@ -124,10 +126,16 @@ impl Scripted {
     }
 }
 
-/// The first bytes of the file; more than was asked for would be EIO.
+/// The first bytes of the file, in pieces of one byte; more than was asked for would be EIO.
 fn content(bytes: u32) -> Data {
-    let content = Bytes::from_static(&[7; FILE_BYTES as usize]);
-    vec![content.slice(..content.len().min(bytes as usize))]
+    let whole = whole();
+    let bytes = whole.len().min(bytes as usize);
+    (0..bytes).map(|at| whole.slice(at..=at)).collect()
+}
+
+/// What is in the file.
+pub fn whole() -> Bytes {
+    (0..FILE_BYTES).map(|at| at as u8).collect()
 }
 
 /// The root lists nothing.
@@ -179,7 +187,7 @@ impl FileSystem for Scripted {
         // Reads of a direct file are made by its caller, and not by the kernel's read-ahead.
         let flags = match *self.reads.borrow() {
             Reads::Now => FopenFlags::FOPEN_KEEP_CACHE,
-            Reads::Held | Reads::Deaf => FopenFlags::FOPEN_DIRECT_IO,
+            _ => FopenFlags::FOPEN_DIRECT_IO,
         };
         Answer::Now(Ok(Opened {
             flags,
@@ -194,6 +202,7 @@ impl FileSystem for Scripted {
         match *reads.borrow_and_update() {
             Reads::Now => return Answer::Now(Ok(content(bytes))),
             Reads::Held => {}
+            Reads::Panic => panic!("a panic of a test"),
             Reads::Deaf => {
                 let state = self.state.clone();
                 return Answer::elsewhere(move |reply| {

@@ -313,3 +313,140 @@ impl Directory {
         Body::Entries(self.bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuse::types::{FileHandle, FopenFlags};
+
+    fn entry_of(inode: u64) -> Entry {
+        let time = |seconds, nanoseconds| Timestamp {
+            seconds,
+            nanoseconds,
+        };
+        Entry {
+            attributes: FileAttr {
+                ino: INodeNo(inode),
+                size: 1 << 40,
+                blocks: 8,
+                atime: time(i64::MIN, 1),
+                mtime: time(-1, 2),
+                ctime: time(i64::MAX, 3),
+                kind: FileType::Directory,
+                perm: 0o7755,
+                nlink: 3,
+                uid: 1000,
+                gid: 100,
+                rdev: 5,
+                blksize: 4096,
+            },
+            ttl: Duration::new(6, 7),
+            generation: 8,
+        }
+    }
+
+    fn bytes(body: &Body) -> &[u8] {
+        match body {
+            Body::Fixed(fixed) => fixed.as_slice(),
+            Body::Entries(bytes) => bytes,
+            Body::Bytes(bytes) => bytes,
+            Body::Pieces(_) => panic!("bytes of a file"),
+        }
+    }
+
+    fn u32_at(bytes: &[u8], at: usize) -> u32 {
+        u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    fn u64_at(bytes: &[u8], at: usize) -> u64 {
+        u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
+    }
+
+    #[test]
+    fn entry_has_the_layout_of_fuse_entry_out() {
+        let body = entry(&entry_of(9));
+        let bytes = bytes(&body);
+        assert_eq!(bytes.len(), 128);
+        let quads: Vec<u64> = (0..4).map(|at| u64_at(bytes, 8 * at)).collect();
+        assert_eq!(quads, [9, 8, 6, 6]);
+        assert_eq!((u32_at(bytes, 32), u32_at(bytes, 36)), (7, 7));
+        let quads: Vec<i64> = (5..11).map(|at| u64_at(bytes, 8 * at) as i64).collect();
+        assert_eq!(quads, [9, 1 << 40, 8, i64::MIN, -1, i64::MAX]);
+        let words: Vec<u32> = (22..32).map(|at| u32_at(bytes, 4 * at)).collect();
+        assert_eq!(words, [1, 2, 3, 0o47755, 3, 1000, 100, 5, 4096, 0]);
+    }
+
+    #[test]
+    fn structures_have_their_lengths() {
+        let opened_of = Opened {
+            handle: FileHandle(4),
+            flags: FopenFlags::FOPEN_KEEP_CACHE,
+        };
+        let attributes_of = Attributes {
+            attributes: entry_of(9).attributes,
+            ttl: Duration::ZERO,
+        };
+        let statistics_of = Statistics {
+            blocks: 1,
+            free: 2,
+            available: 3,
+            files: 4,
+            free_files: 5,
+            best_bytes: 6,
+            longest_name: 7,
+            unit_bytes: 8,
+        };
+        let lock_of = Lock {
+            range: 0..=u64::MAX,
+            kind: LockKind::Write,
+            pid: 6,
+        };
+        let absent_of = Lookup::Absent(Duration::from_secs(1));
+        for (body, length) in [
+            (empty(), 0),
+            (lookup(&absent_of), 128),
+            (attributes(&attributes_of), 104),
+            (opened(&opened_of), 16),
+            (created(&entry_of(9), &opened_of), 144),
+            (written(1), 8),
+            (copied(1), 8),
+            (offset(-1), 8),
+            (statistics(&statistics_of), 80),
+            (lock(&lock_of), 24),
+        ] {
+            assert_eq!(bytes(&body).len(), length, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn entries_are_added_as_long_as_they_fit_and_padded() {
+        // 24 bytes and three of the name, padded.
+        let mut names = Directory::new(64 + 7);
+        let mut add = || names.add_name(1, b"abc", INodeNo(2), FileType::Symlink);
+        assert!(!add() && !add() && add());
+        let body = names.finish();
+        assert_eq!(bytes(&body).len(), 64);
+        assert_eq!((u64_at(bytes(&body), 0), u64_at(bytes(&body), 8)), (2, 1));
+        assert_eq!(
+            (u32_at(bytes(&body), 16), u32_at(bytes(&body), 20)),
+            (3, 10)
+        );
+        assert_eq!(bytes(&body)[24..32], *b"abc\0\0\0\0\0");
+
+        let mut entries = Directory::new(128 + 32 + 159);
+        let mut add = || entries.add_entry(1, b"a", &entry_of(2));
+        assert!(!add() && add());
+        assert_eq!(bytes(&entries.finish()).len(), 160);
+    }
+
+    #[test]
+    fn extended_attribute_that_does_not_fit_is_erange() {
+        let value = Bytes::from_static(b"value");
+        let length = xattr(value.clone(), 0).unwrap();
+        assert_eq!(bytes(&length), [5_u32, 0].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes(&xattr(value.clone(), 5).unwrap()), b"value");
+        assert_eq!(xattr(value, 4).map(|_| ()), Err(Errno::ERANGE));
+        let long = Bytes::from(vec![0; MAX_XATTR_BYTES + 1]);
+        assert_eq!(xattr(long, 0).map(|_| ()), Err(Errno::E2BIG));
+    }
+}
