@@ -321,3 +321,6 @@ fn told<F: FileSystem, T>(
         error.errno()
     })
 }
+
+#[cfg(test)]
+mod tests;

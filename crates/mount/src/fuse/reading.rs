@@ -145,3 +145,96 @@ fn read_all<F: FileSystem>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::os::fd::OwnedFd;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    /// A channel, and the kernel's end of it: one write is one message there, too.
+    fn pair() -> (Channel, OwnedFd) {
+        let (ours, kernels) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        (Channel::new(ours), kernels)
+    }
+
+    fn say(kernel: &OwnedFd, opcode: u32, unique: u64, words: &[u32]) {
+        let mut message = Vec::new();
+        message.extend((40 + 4 * words.len() as u32).to_ne_bytes());
+        message.extend(opcode.to_ne_bytes());
+        message.extend(unique.to_ne_bytes());
+        message.extend([0; 24]);
+        message.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        rustix::io::write(kernel, &message).unwrap();
+    }
+
+    /// Error, number and first two words of an answer.
+    fn hear(kernel: &OwnedFd) -> (i32, u64, Vec<u32>) {
+        let mut bytes = [0; 256];
+        let length = rustix::io::read(kernel, &mut bytes[..]).unwrap();
+        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!(word(0) as usize, length);
+        let unique = u64::from_ne_bytes(bytes[8..16].try_into().unwrap());
+        let body = (16..length).step_by(4).take(2).map(word);
+        (word(4) as i32, unique, body.collect())
+    }
+
+    fn shake(channel: &Channel) -> io::Result<(Agreed, InitFlags)> {
+        let mut granted = InitFlags::empty();
+        let features = Features::default();
+        let agreed = shake_hands(channel, &features, |flags| granted = flags)?;
+        Ok((agreed, granted))
+    }
+
+    #[test]
+    fn file_system_is_told_what_the_kernel_has() {
+        let (channel, kernel) = pair();
+        let has = InitFlags::FUSE_ASYNC_DIO.bits() as u32;
+        say(&kernel, opcode::INIT, 2, &[7, 44, 1 << 20, has]);
+        let (agreed, granted) = shake(&channel).unwrap();
+        assert_eq!((agreed.minor, granted), (44, InitFlags::FUSE_ASYNC_DIO));
+        assert!(agreed.buffer_bytes > Features::default().max_request_bytes as usize + 80);
+        assert_eq!(hear(&kernel), (0, 2, vec![7, 44]));
+    }
+
+    #[test]
+    fn old_kernel_is_refused_with_its_version() {
+        let (channel, kernel) = pair();
+        say(&kernel, opcode::INIT, 2, &[7, 30, 0, 0]);
+        let error = shake(&channel).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("7.30"), "{error}");
+        assert_eq!(hear(&kernel), (-libc::EPROTO, 2, vec![]));
+    }
+
+    #[test]
+    fn kernel_with_a_later_major_version_is_told_ours() {
+        let (channel, kernel) = pair();
+        say(&kernel, opcode::INIT, 2, &[8, 1, 0, 0]);
+        say(&kernel, opcode::INIT, 4, &[7, 31, 0, 0]);
+        assert_eq!(shake(&channel).unwrap().0.minor, 31);
+        assert_eq!(hear(&kernel), (0, 2, vec![7, init::NEWEST_MINOR]));
+        assert_eq!(hear(&kernel), (0, 4, vec![7, 31]));
+    }
+
+    #[test]
+    fn what_is_no_init_ends_the_handshake() {
+        for (opcode, words, errno) in [
+            (opcode::GETATTR, &[0; 4][..], libc::EIO),
+            (opcode::INIT, &[7, 45], libc::EPROTO),
+        ] {
+            let (channel, kernel) = pair();
+            say(&kernel, opcode, 2, words);
+            shake(&channel).unwrap_err();
+            assert_eq!(hear(&kernel), (-errno, 2, vec![]));
+        }
+    }
+}

@@ -121,7 +121,7 @@ async fn a_blocking_lock_is_given_when_the_holder_unlocks_or_dies() {
 async fn a_signal_interrupts_a_blocking_lock_and_kill_ends_it() {
     let (m, mut a, mut b) = two(MemFsOptions::default()).await;
     assert_eq!(a.run("set w 0 0"), "ok");
-    // More than once: after the first the kernel no longer reports interruptions.
+    // More than once: a reader that refuses the first report of the kernel gets no other.
     for _ in 0..2 {
         b.tell("wait w 0 0");
         wait_until("b waits", || m.fs.locks().1 == 1);
