@@ -73,7 +73,7 @@ impl Channel {
 
     fn answer(&self, unique: u64, result: &Result<Body, Errno>) {
         let sent = match result {
-            Err(errno) => self.send(&[IoSlice::new(&out_header(0, -errno.code(), unique))]),
+            Err(errno) => self.refuse(unique, *errno),
             Ok(Body::Fixed(fixed)) => self.send_body(unique, fixed.as_slice()),
             Ok(Body::Entries(bytes)) => self.send_body(unique, bytes),
             Ok(Body::Bytes(bytes)) => self.send_body(unique, bytes),
@@ -82,8 +82,16 @@ impl Channel {
         match sent {
             // The kernel no longer waits: the caller is gone, or the mount.
             Ok(()) | Err(System::NOENT | System::NODEV) => {}
-            Err(error) => tracing::debug!(unique, %error, "the kernel refuses an answer"),
+            Err(error) => {
+                tracing::warn!(unique, %error, "the kernel refuses an answer");
+                // Its caller would wait for ever. If the kernel did take the answer, it knows the request no more.
+                let _ = self.refuse(unique, Errno::EIO);
+            }
         }
+    }
+
+    fn refuse(&self, unique: u64, errno: Errno) -> Result<(), System> {
+        self.send(&[IoSlice::new(&out_header(0, -errno.code(), unique))])
     }
 
     fn send_body(&self, unique: u64, body: &[u8]) -> Result<(), System> {
