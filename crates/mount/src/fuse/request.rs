@@ -1,5 +1,5 @@
-//! Requests of the kernel and their answers as typed values: the vocabulary of [`super::FileSystem`]. The
-//! plain data (attributes, flags, numbers) are in [`super::types`].
+//! Requests of the kernel and their answers as typed values: the vocabulary of [`super::FileSystem`]. Plain data
+//! (attributes, flags, numbers) are the types of the module above.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
