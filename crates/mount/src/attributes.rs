@@ -1,9 +1,8 @@
 //! Converts the inode of a volume to the attributes of `stat` (docs/semantics.md, *Attributes*).
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use fuser::{FileAttr, FileType, INodeNo};
 use trust::inode::{Content, FileKind, Inode, Time};
+
+use crate::fuse::{FileAttr, FileType, INodeNo, Timestamp};
 
 /// `st_blksize`: the size at which reading is cheap, bytes.
 pub const BLOCK_BYTES: u32 = 128 << 10;
@@ -44,7 +43,6 @@ pub fn of(inode: &Inode, number: u64, owners: &Owners) -> FileAttr {
         mtime,
         // Of published volumes there is none: it would not survive a copy.
         ctime: inode.ctime.map_or(mtime, time),
-        crtime: UNIX_EPOCH,
         kind: kind(inode.kind()),
         perm: inode.mode,
         nlink: links(inode),
@@ -52,7 +50,6 @@ pub fn of(inode: &Inode, number: u64, owners: &Owners) -> FileAttr {
         gid: owner.map_or(owners.gid, |o| o.gid),
         rdev: device(&inode.content),
         blksize: BLOCK_BYTES,
-        flags: 0,
     }
 }
 
@@ -100,40 +97,16 @@ fn encode_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
 }
 
-fn time(mtime: Time) -> SystemTime {
-    let nanos = Duration::from_nanos(u64::from(mtime.nanos));
-    let seconds = Duration::from_secs(mtime.seconds.unsigned_abs());
-    let base = if mtime.seconds < 0 {
-        UNIX_EPOCH.checked_sub(seconds)
-    } else {
-        UNIX_EPOCH.checked_add(seconds)
-    };
-    // No program can use a time that `SystemTime` cannot hold.
-    base.and_then(|t| t.checked_add(nanos))
-        .unwrap_or(UNIX_EPOCH)
+fn time(time: Time) -> Timestamp {
+    Timestamp {
+        seconds: time.seconds,
+        nanoseconds: time.nanos,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_before_1970_count_nanoseconds_forward() {
-        let half_before = time(Time {
-            seconds: -1,
-            nanos: 500_000_000,
-        });
-        assert_eq!(
-            UNIX_EPOCH.duration_since(half_before).unwrap(),
-            Duration::from_millis(500)
-        );
-        for seconds in [i64::MIN, i64::MAX] {
-            time(Time {
-                seconds,
-                nanos: 999_999_999,
-            });
-        }
-    }
 
     #[test]
     fn devices_are_encoded_as_the_kernel_does() {

@@ -3,7 +3,7 @@
 //! [`fuse`] is the plumbing: any [`fuse::FileSystem`], read-only or writable, becomes a mount with
 //! deadlines, notifications and an end. [`published`] is the first of the file systems: a published
 //! volume. [`shared`] is the second: a shared volume, read and write. [`device`] is the third: one file over a protected
-//! device, which [`loop_device`] makes a block device. Relies on the crate `fuser` for the protocol; there is no `unsafe` here.
+//! device, which [`loop_device`] makes a block device. There is no `unsafe` here.
 
 mod attributes;
 pub mod device;

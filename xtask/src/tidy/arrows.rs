@@ -117,10 +117,10 @@ const NEVER_REACHES: &[(&str, &[&str])] = &[
     ("wal", NO_RUNTIME),
     ("protect", NO_RUNTIME),
 ];
-const SANS_IO: &[&str] = &["tokio", "rustix", "hyper", "reqwest", "fuser"];
+const SANS_IO: &[&str] = &["tokio", "rustix", "hyper", "reqwest"];
 const VERIFIES: &[&str] = &["bulla-reader", "bulla-volume", "bulla-share", "bulla-state"];
-const NO_RUNTIME: &[&str] = &["bulla-wire", "tokio", "hyper", "reqwest", "rustls", "fuser"];
-const NETWORK: &[&str] = &["bulla-wire", "hyper", "reqwest", "rustls", "fuser"];
+const NO_RUNTIME: &[&str] = &["bulla-wire", "tokio", "hyper", "reqwest", "rustls"];
+const NETWORK: &[&str] = &["bulla-wire", "hyper", "reqwest", "rustls"];
 
 /// Packages that must not be a direct dependency of a crate. Publishing is synchronous.
 const NEVER_NAMES: &[(&str, &[&str])] = &[("publish", &["tokio", "futures-util"])];

@@ -3,12 +3,9 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, LockOwner, OpenFlags,
-};
 use protect::{Block, BlockError};
 
 use super::buffers::{Buffers, Lent};
@@ -19,7 +16,10 @@ use crate::fuse::request::{
     Allocation, Attributes, Caller, Changes, Data, Entry, Features, Lookup, Opened, Read,
     Statistics, Write,
 };
-use crate::fuse::{AddEntry, AddName, Answer, Error, FileSystem, Listing, Refusal};
+use crate::fuse::{
+    AddEntry, AddName, Answer, Errno, Error, FileAttr, FileHandle, FileSystem, FileType,
+    FopenFlags, INodeNo, InitFlags, Listing, LockOwner, OpenFlags, Refusal, Timestamp,
+};
 
 const ROOT: INodeNo = INodeNo(1);
 const FILE: INodeNo = INodeNo(2);
@@ -450,7 +450,7 @@ const DISCARDED_BYTES: u32 = 4096;
 const READ_BYTES: u32 = 128 << 10;
 
 fn attributes(block: &dyn Block, read_only: bool) -> FileAttr {
-    let now = SystemTime::now();
+    let now = Timestamp::now();
     FileAttr {
         ino: FILE,
         size: block.bytes(),
@@ -458,7 +458,6 @@ fn attributes(block: &dyn Block, read_only: bool) -> FileAttr {
         atime: now,
         mtime: now,
         ctime: now,
-        crtime: now,
         kind: FileType::RegularFile,
         perm: if read_only { 0o400 } else { 0o600 },
         nlink: 1,
@@ -466,6 +465,5 @@ fn attributes(block: &dyn Block, read_only: bool) -> FileAttr {
         gid: rustix::process::getegid().as_raw(),
         rdev: 0,
         blksize: READ_BYTES,
-        flags: 0,
     }
 }

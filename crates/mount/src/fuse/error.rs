@@ -1,7 +1,7 @@
 //! Errors by which a file system refuses a request. Inside a file system errors are typed; only `dispatch`
 //! turns them into an errno, when it answers the kernel.
 
-use fuser::Errno;
+use super::types::Errno;
 
 /// An error of a file system itself, as POSIX names them. A file system that has more to say (which
 /// replica, which block) wraps it in a type of its own and implements [`Refusal`] for that.

@@ -4,14 +4,13 @@
 //! Defaults make a read-only file system short: requests that change something are answered EROFS, optional
 //! ones ENOSYS, after which the kernel does without them.
 
-use fuser::{FileHandle, FileType, INodeNo, InitFlags, LockOwner, OpenFlags};
-
 use super::answer::Answer;
 use super::error::{Error, Refusal};
 use super::request::{
     Allocation, Attributes, Caller, Changes, CopyRange, Data, Entry, Features, Lock, LockRequest,
     Lookup, NewName, Opened, Read, Release, Rename, Seek, SetXattr, Statistics, Write,
 };
+use super::types::{FileHandle, FileType, INodeNo, InitFlags, LockOwner, OpenFlags};
 
 /// A file system. Methods are called by several threads at once and must not block: a request that cannot be
 /// answered from memory (or a local disk) is answered by [`Answer::Later`].

@@ -4,40 +4,54 @@
 //! of pages for an inode), so they must not be sent by the thread that handles a request about the
 //! same file. [`Notifier::increment_epoch`] takes no such lock.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
 
-use fuser::INodeNo;
-
-/// `FUSE_NOTIFY_INC_EPOCH` of linux/fuse.h.
-const INC_EPOCH: i32 = 8;
+use super::channel::Channel;
+use super::protocol::notice;
+use super::types::INodeNo;
 
 /// Sends notifications of one mount. All fail with `ENODEV` or the like once it is unmounted. It is not an
 /// error if the kernel does not have the entry in its caches.
 #[derive(Debug)]
 pub struct Notifier {
-    device: File,
-    fuser: fuser::Notifier,
+    channel: Arc<Channel>,
+    /// Minor version of the protocol that was agreed on.
+    minor: u32,
 }
 
 impl Notifier {
-    /// Sends through a descriptor of the session's device.
-    pub(super) fn new(device: OwnedFd, fuser: fuser::Notifier) -> Self {
-        Notifier {
-            device: File::from(device),
-            fuser,
-        }
+    pub(super) fn new(channel: Arc<Channel>, minor: u32) -> Self {
+        Notifier { channel, minor }
+    }
+
+    /// Whether the kernel has [`Notifier::increment_epoch`].
+    pub fn has_epochs(&self) -> bool {
+        self.minor >= notice::INC_EPOCH_MINOR
+    }
+
+    /// Whether the kernel has [`Notifier::prune`].
+    pub fn has_prune(&self) -> bool {
+        self.minor >= notice::PRUNE_MINOR
     }
 
     /// Makes every cached name stale (decision 0010): each is looked up again when it is next used. Takes
-    /// microseconds, however many names there are, and does not affect pages of open files. Needs Linux
-    /// 6.16; `fuser` does not have this call.
+    /// microseconds, however many names there are, and does not affect pages of open files.
     ///
     /// # Errors
-    /// `EINVAL` from a kernel that does not know the call.
+    /// `Unsupported` if the kernel does not know the call.
     pub fn increment_epoch(&self) -> io::Result<()> {
-        (&self.device).write_all(&epoch_message())
+        supported(self.has_epochs())?;
+        self.send(&notice::inc_epoch(), &[])
+    }
+
+    /// Drops inodes that nothing uses, with their names, attributes and pages.
+    ///
+    /// # Errors
+    /// `Unsupported` if the kernel does not know the call.
+    pub fn prune(&self, inodes: &[INodeNo]) -> io::Result<()> {
+        supported(self.has_prune())?;
+        self.send(&notice::prune(inodes), &[])
     }
 
     /// Drops cached attributes of a file, not its pages.
@@ -45,7 +59,7 @@ impl Notifier {
     /// # Errors
     /// The kernel's.
     pub fn invalidate_attributes(&self, inode: INodeNo) -> io::Result<()> {
-        self.fuser.inval_inode(inode, -1, 0)
+        self.send_found(&notice::inval_inode(inode, -1, 0), &[])
     }
 
     /// Puts bytes into the page cache of a file.
@@ -53,14 +67,28 @@ impl Notifier {
     /// # Errors
     /// The kernel's.
     pub fn store(&self, inode: INodeNo, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.fuser.store(inode, offset, data)
+        let bytes = u32::try_from(data.len()).map_err(io::Error::other)?;
+        self.send_found(&notice::store(inode, offset, bytes), data)
+    }
+
+    /// It is no error that the kernel does not know the inode.
+    fn send_found(&self, message: &[u8], data: &[u8]) -> io::Result<()> {
+        match self.send(message, data) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+
+    fn send(&self, message: &[u8], data: &[u8]) -> io::Result<()> {
+        let parts = [IoSlice::new(message), IoSlice::new(data)];
+        Ok(self.channel.send(&parts)?)
     }
 }
 
-/// `fuse_out_header { len, error = code, unique = 0 }`: a notification without a body.
-fn epoch_message() -> [u8; 16] {
-    let mut message = [0; 16];
-    message[..4].copy_from_slice(&16u32.to_ne_bytes());
-    message[4..8].copy_from_slice(&INC_EPOCH.to_ne_bytes());
-    message
+fn supported(is_supported: bool) -> io::Result<()> {
+    if is_supported {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }

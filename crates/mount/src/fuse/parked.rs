@@ -1,22 +1,23 @@
 //! Requests that wait: each is a task of the runtime with a deadline. So no thread of the mount waits, and
 //! every caller gets an answer at the deadline at the latest.
 //!
-//! A caller that is interrupted is found by its pending signals. The kernel reports interruptions as
-//! FUSE_INTERRUPT, but `fuser` 0.18 answers that with ENOSYS without showing it to the file system;
-//! from then on the kernel waits for the answer whatever signal arrives, SIGKILL included. So a wait
-//! that may be long looks at `/proc/PID/status` of its caller a few times a second.
+//! The kernel reports a caller's first signal by FUSE_INTERRUPT ([`super::under_way`]). A wait for a lock ends with it.
+//! Other waits end only by a signal that ends the program: many programs take EINTR of a read for an error. Such a
+//! signal may come after the first, of which the kernel says nothing more; so after the first `/proc/PID/status` of the
+//! caller is looked at a few times a second.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::answer::{Later, Signals};
 use super::error::{Error, Refusal};
 
 /// By how much work may exceed its deadline before it is dropped.
 const GRACE: Duration = Duration::from_millis(200);
-/// Pause between two looks at the signals of a caller.
+/// Pause between two looks at the signals of a caller who had one.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// Starts waits and ends them.
@@ -41,9 +42,15 @@ impl Parking {
         self.interruptions.send_modify(|count| *count += 1);
     }
 
-    /// Waits for `later` and gives its result to `finish`. `pid` is the caller's thread, 0 if unknown.
-    pub fn park<T, E, Finish>(&self, later: Later<T, E>, pid: u32, finish: Finish)
-    where
+    /// Waits for `later` and gives its result to `finish`. `pid` is the caller's thread, 0 if unknown; `signal` is
+    /// notified when it has a signal.
+    pub fn park<T, E, Finish>(
+        &self,
+        later: Later<T, E>,
+        pid: u32,
+        signal: Arc<Notify>,
+        finish: Finish,
+    ) where
         T: Send + 'static,
         E: Refusal,
         Finish: FnOnce(Result<T, E>) + Send + 'static,
@@ -59,7 +66,7 @@ impl Parking {
             let result = tokio::select! {
                 biased;
                 result = later.work => result,
-                () = signal_pending(pid, later.ends_by) => Err(Error::Interrupted.into()),
+                () = ending_signal(pid, &signal, later.ends_by) => Err(Error::Interrupted.into()),
                 _ = interruptions.changed() => Err(later.at_deadline),
                 () = tokio::time::sleep_until(until.into()) => Err(later.at_deadline),
             };
@@ -68,15 +75,19 @@ impl Parking {
     }
 }
 
-/// Returns when thread `pid` has such a signal pending.
-async fn signal_pending(pid: u32, which: Signals) {
+/// Returns when thread `pid`, of which `signal` tells, has such a signal pending.
+async fn ending_signal(pid: u32, signal: &Notify, which: Signals) {
+    signal.notified().await;
+    if which == Signals::Any {
+        return;
+    }
     loop {
-        tokio::time::sleep(SIGNAL_CHECK).await;
         // Unreadable if the caller is in another PID namespace; then the deadline ends the wait.
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-        if status.is_ok_and(|status| has_signal(&status, which)) {
+        if status.is_ok_and(|status| has_deadly_signal(&status)) {
             return;
         }
+        tokio::time::sleep(SIGNAL_CHECK).await;
     }
 }
 
@@ -85,9 +96,8 @@ const KILL: u64 = 1 << 8;
 /// Signals that end a program unless it handles them: HUP, INT, QUIT, PIPE, ALRM, TERM.
 const DEADLY: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 12 | 1 << 13 | 1 << 14;
 
-/// Whether a `/proc/PID/status` shows a signal that is about to be handled, or to end the program;
-/// proc_pid_status(5).
-fn has_signal(status: &str, which: Signals) -> bool {
+/// Whether a `/proc/PID/status` shows a signal that is about to end the program; proc_pid_status(5).
+fn has_deadly_signal(status: &str) -> bool {
     let mask = |field: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(field));
         line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
@@ -95,10 +105,7 @@ fn has_signal(status: &str, which: Signals) -> bool {
     };
     let pending = mask("SigPnd:") | mask("ShdPnd:");
     let handled = pending & !mask("SigBlk:") & !mask("SigIgn:");
-    match which {
-        Signals::Any => handled != 0,
-        Signals::Deadly => handled & (KILL | DEADLY & !mask("SigCgt:")) != 0,
-    }
+    handled & (KILL | DEADLY & !mask("SigCgt:")) != 0
 }
 
 #[cfg(test)]
@@ -106,26 +113,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocked_and_ignored_signals_do_not_interrupt() {
+    fn blocked_and_ignored_signals_do_not_end_a_wait() {
         let status = |pending: &str, shared: &str, blocked: &str, ignored: &str| {
             format!(
                 "Name:\tx\nSigQ:\t1/9\nSigPnd:\t{pending}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\n\
                  SigIgn:\t{ignored}\nSigCgt:\t0\n"
             )
         };
-        assert!(!has_signal(&status("0", "0", "0", "0"), Signals::Any));
-        assert!(has_signal(
-            &status("0000000000000100", "0", "0", "0"),
-            Signals::Any
-        ));
-        assert!(has_signal(
-            &status("0", "0000000000004000", "0", "0"),
-            Signals::Any
-        ));
-        assert!(!has_signal(&status("4000", "0", "4000", "0"), Signals::Any));
-        assert!(!has_signal(&status("0", "4000", "0", "4000"), Signals::Any));
-        assert!(has_signal(&status("4100", "0", "4000", "0"), Signals::Any));
-        assert!(!has_signal("no such fields", Signals::Any));
+        assert!(!has_deadly_signal(&status("0", "0", "0", "0")));
+        assert!(has_deadly_signal(&status(
+            "0000000000000100",
+            "0",
+            "0",
+            "0"
+        )));
+        assert!(has_deadly_signal(&status(
+            "0",
+            "0000000000004000",
+            "0",
+            "0"
+        )));
+        assert!(!has_deadly_signal(&status("4000", "0", "4000", "0")));
+        assert!(!has_deadly_signal(&status("0", "4000", "0", "4000")));
+        assert!(has_deadly_signal(&status("4100", "0", "4000", "0")));
+        assert!(!has_deadly_signal("no such fields"));
     }
 
     #[test]
@@ -133,7 +144,7 @@ mod tests {
         let status = |pending: &str, handled: &str| {
             format!("SigPnd:\t{pending}\nShdPnd:\t0\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t{handled}\n")
         };
-        let ends = |pending, handled| has_signal(&status(pending, handled), Signals::Deadly);
+        let ends = |pending, handled| has_deadly_signal(&status(pending, handled));
         assert!(ends("100", "0"), "SIGKILL");
         assert!(ends("2", "0"), "SIGINT");
         assert!(!ends("2", "2"), "SIGINT, handled");

@@ -1,13 +1,14 @@
-//! Requests of the kernel and their answers as typed values: the vocabulary of [`super::FileSystem`]. The
-//! data types of the protocol (attributes, flags, numbers) are those of `fuser`.
+//! Requests of the kernel and their answers as typed values: the vocabulary of [`super::FileSystem`]. Plain data
+//! (attributes, flags, numbers) are the types of the module above.
 
 use std::ops::RangeInclusive;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use fuser::{
+
+use super::types::{
     FileAttr, FileHandle, FopenFlags, INodeNo, InitFlags, LockOwner, OpenFlags, RenameFlags,
-    TimeOrNow,
+    TimeOrNow, Timestamp,
 };
 
 /// The process that makes a request. The kernel checks permissions itself (`default_permissions`); this is
@@ -28,9 +29,8 @@ pub struct Features {
     /// Wanted flags of FUSE_INIT. Each is set only if the kernel has it; [`super::FileSystem::init`] gets
     /// those that were set. With `FUSE_NO_OPEN_SUPPORT` the kernel sends no OPEN.
     ///
-    /// With `FUSE_FLOCK_LOCKS` set, `flock` comes as a lock request over the whole file. It cannot be
-    /// distinguished from one by `fcntl`, because `fuser` 0.18 hides the flag. Without it the kernel keeps
-    /// `flock` itself, correctly within one machine.
+    /// With `FUSE_FLOCK_LOCKS` set, `flock` comes as a lock request over the whole file ([`LockRequest::flock`]).
+    /// Without it the kernel keeps `flock` itself, correctly within one machine.
     pub flags: InitFlags,
     /// Largest read or write, bytes.
     pub max_request_bytes: u32,
@@ -100,7 +100,7 @@ pub struct Changes {
     /// Time of last modification.
     pub mtime: Option<TimeOrNow>,
     /// Time of last change of attributes; only with the write-back cache, when the kernel keeps it.
-    pub ctime: Option<SystemTime>,
+    pub ctime: Option<Timestamp>,
     /// The open file through which the call came.
     pub handle: Option<FileHandle>,
 }
@@ -233,6 +233,8 @@ pub struct LockRequest {
     pub kind: LockKind,
     /// Process that asks, for [`Lock::pid`].
     pub pid: u32,
+    /// By `flock`, which neither sees nor meets locks by `fcntl`.
+    pub flock: bool,
 }
 
 /// The answer to GETLK: a conflicting lock, or [`LockKind::Unlock`].

@@ -6,20 +6,23 @@
 //! unmounted from outside, by [`Session::unmount`], or when [`Session`] is dropped; it never outlives
 //! its process.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
-use fuser::{Config, MountOption, SessionACL};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::attach::{Attached, Attachment};
+use super::channel::Channel;
 use super::dispatch::Dispatch;
 use super::file_system::FileSystem;
 use super::notify::Notifier;
 use super::parked::Parking;
+use super::reading::{self, Agreed};
+use super::types::InitFlags;
 use super::{table, unmount};
 use crate::error::MountError;
 
@@ -65,7 +68,9 @@ impl SessionOptions {
 
 /// A mount that the kernel knows and that does not answer requests yet.
 pub struct Connection<F: FileSystem> {
-    session: fuser::Session<Dispatch<F>>,
+    attached: Attached,
+    dispatch: Arc<Dispatch<F>>,
+    agreed: Agreed,
     notifier: Arc<Notifier>,
     parking: Parking,
     directory: PathBuf,
@@ -86,23 +91,29 @@ impl<F: FileSystem> Connection<F> {
     ) -> Result<Connection<F>, MountError> {
         let directory = check_directory(directory)?;
         let parking = Parking::new(tokio::runtime::Handle::current());
-        let dispatch = Dispatch::new(file_system, parking.clone());
-        let config = config(&options);
-        let place = directory.clone();
+        let (place, how) = (directory.clone(), attachment(&options));
+        let served = file_system.clone();
         // The helper that mounts for users is a process to wait for.
-        let started = move || fuser::Session::new(dispatch, place, &config);
-        let started = tokio::task::spawn_blocking(started).await;
+        let opened = tokio::task::spawn_blocking(move || {
+            let attached = Attached::new(&place, &how)?;
+            let init = |granted| served.init(granted);
+            let agreed = reading::shake_hands(&attached.channel, &served.features(), init)?;
+            Ok((attached, agreed))
+        });
         let refused = |source| MountError::Refused {
             directory: directory.clone(),
             source,
         };
-        let session = started
-            .map_err(|e| refused(io::Error::other(e)))?
-            .map_err(refused)?;
-        let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
-        let notifier = Arc::new(Notifier::new(device, session.notifier()));
+        let opened = opened.await.unwrap_or_else(|e| Err(io::Error::other(e)));
+        let (attached, agreed) = opened.map_err(refused)?;
+        let channel = attached.channel.clone();
+        let notifier = Arc::new(Notifier::new(channel.clone(), agreed.minor));
+        let no_open = agreed.granted.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        let dispatch = Dispatch::new(file_system, channel, parking.clone(), no_open);
         Ok(Connection {
-            session,
+            attached,
+            dispatch: Arc::new(dispatch),
+            agreed,
             notifier,
             parking,
             directory,
@@ -132,12 +143,14 @@ impl<F: FileSystem> Connection<F> {
             widen_read_ahead(device, self.options.read_ahead_bytes);
         }
         let (end, ended) = oneshot::channel();
-        let session = self.session;
-        let connection = session.as_fd().try_clone_to_owned().map_err(refused)?;
+        let (attached, dispatch) = (self.attached, self.dispatch);
+        let channel = attached.channel.clone();
+        let (threads, bytes) = (threads(&self.options), self.agreed.buffer_bytes);
         std::thread::Builder::new()
             .name("bulla-mount".to_owned())
             .spawn(move || {
-                let result = session.run();
+                let result = reading::serve(&attached.channel, &dispatch, threads, bytes);
+                drop(attached);
                 // There may be no receiver any more.
                 let _ = end.send(result);
             })
@@ -145,7 +158,7 @@ impl<F: FileSystem> Connection<F> {
         let session = Session {
             directory: self.directory,
             device,
-            connection,
+            channel,
             parking: self.parking,
             ended,
         };
@@ -160,8 +173,8 @@ pub struct Session {
     directory: PathBuf,
     /// Its device in the mount table, so that no other mount is unmounted by mistake.
     device: Option<String>,
-    /// A descriptor of `/dev/fuse`, which tells whether the file system has ended.
-    connection: OwnedFd,
+    /// Tells whether the file system has ended.
+    channel: Arc<Channel>,
     parking: Parking,
     ended: oneshot::Receiver<io::Result<()>>,
 }
@@ -204,7 +217,7 @@ impl Session {
             cause,
         };
         if let Some(device) = &self.device {
-            unmount::detach_all(device, self.connection.as_fd()).map_err(failed)?;
+            unmount::detach_all(device, self.channel.as_fd()).map_err(failed)?;
         }
         self.parking.interrupt_all();
         Ok(())
@@ -319,45 +332,24 @@ fn check_directory(directory: &Path) -> Result<PathBuf, MountError> {
     Ok(place)
 }
 
-fn config(options: &SessionOptions) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        // The kernel checks permissions by the attributes that it is given.
-        MountOption::DefaultPermissions,
-        MountOption::FSName(options.source.clone()),
-        // As a kernel option, so that it is shown for mounts of root and of other users.
-        MountOption::CUSTOM(format!("subtype={}", table::SUBTYPE)),
-        if options.read_only {
-            MountOption::RO
-        } else {
-            MountOption::RW
-        },
-    ];
-    config
-        .mount_options
-        .extend(if options.honour_suid_and_devices {
-            [MountOption::Suid, MountOption::Dev]
-        } else {
-            [MountOption::NoSuid, MountOption::NoDev]
-        });
-    if options.no_exec {
-        config.mount_options.push(MountOption::NoExec);
+fn attachment(options: &SessionOptions) -> Attachment {
+    Attachment {
+        source: options.source.clone(),
+        read_only: options.read_only,
+        allow_other: options.allow_other,
+        honour_suid_and_devices: options.honour_suid_and_devices,
+        no_exec: options.no_exec,
     }
-    config.acl = if options.allow_other {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
+}
+
+fn threads(options: &SessionOptions) -> usize {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    let threads = if options.threads == 0 {
+    match options.threads {
         // At least two, even on one core, because reading a local repository waits for the disk. The
         // cost of the second is not measurable.
-        cores.clamp(2, MAX_THREADS)
-    } else {
-        options.threads
-    };
-    config.n_threads = Some(threads);
-    config
+        0 => cores.clamp(2, MAX_THREADS),
+        chosen => chosen,
+    }
 }
 
 /// The kernel gives a mount 128 KiB of read-ahead; root may widen it.

@@ -75,7 +75,7 @@ pub(crate) fn detach_all(device: &str, connection: BorrowedFd) -> Result<(), Str
 }
 
 /// Whether the kernel still has the file system of this descriptor of `/dev/fuse`.
-fn is_connected(connection: BorrowedFd) -> Result<bool, String> {
+pub(super) fn is_connected(connection: BorrowedFd) -> Result<bool, String> {
     let mut polled = [PollFd::from_borrowed_fd(connection, PollFlags::empty())];
     let now = Timespec::default();
     rustix::io::retry_on_intr(|| poll(&mut polled, Some(&now))).map_err(|e| e.to_string())?;

@@ -1,12 +1,11 @@
 //! Errors of requests on a published volume. Tampering is logged with path, block and replica; the
 //! program gets EIO, and ENOENT only for a name that is proved absent.
 
-use fuser::Errno;
 use reader::ReadError;
 use trust::error::Class;
 use volume::VolumeError;
 
-use crate::fuse::{Error, Refusal};
+use crate::fuse::{Errno, Error, Refusal};
 
 /// Why a request fails.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fuser::{FileHandle, INodeNo, InitFlags, LockOwner, OpenFlags};
 use futures_util::FutureExt;
 use trust::inode::{FileKind, MAX_NAME_BYTES};
 use volume::Fetch;
@@ -18,7 +17,10 @@ use crate::attributes;
 use crate::fuse::request::{
     Attributes, Caller, Data, Entry, Features, Lookup, Opened, Read, Seek, Statistics,
 };
-use crate::fuse::{self, AddEntry, AddName, Answer, Error, FileSystem, FopenFlags};
+use crate::fuse::{
+    self, AddEntry, AddName, Answer, Error, FileHandle, FileSystem, FopenFlags, INodeNo, InitFlags,
+    LockOwner, OpenFlags,
+};
 use crate::published::failure::Failure;
 use crate::published::listing::{Inside, Listing, entered, listing};
 use crate::published::operations::Core;

@@ -8,14 +8,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuser::INodeNo;
 use futures_util::future::join_all;
 use store::BoxFuture;
 use trust::error::Class;
 use volume::volume::Demands;
 use volume::{Fetch, Snapshot, VolumeError};
 
-use crate::fuse::Notifier;
+use crate::fuse::{INodeNo, Notifier};
 use crate::published::nodes::Node;
 use crate::published::operations::Core;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fuser::FileAttr;
 use trust::inode::Inode;
 use volume::Fetch;
 
+use crate::fuse::FileAttr;
 use crate::published::directory::OpenDirectory;
 use crate::published::failure::Failure;
 use crate::published::operations::Core;

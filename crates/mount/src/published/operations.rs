@@ -10,13 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fuser::{FileAttr, INodeNo};
 use trust::inode::{Content, FileContent, Inode, MAX_NAME_BYTES};
 use volume::{Fetch, Snapshot, Volume, VolumeError};
 
 use crate::attributes::{self, Owners};
-use crate::fuse::Error;
 use crate::fuse::request::{Attributes, Entry, Lookup};
+use crate::fuse::{Error, FileAttr, INodeNo};
 use crate::published::directory::OpenDirectory;
 use crate::published::failure::Failure;
 use crate::published::faults::Faults;

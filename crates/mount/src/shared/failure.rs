@@ -1,14 +1,13 @@
 //! Errors of requests on a shared volume, and the errno that programs see.
 
 use bulla::edit::EditError;
-use fuser::Errno;
 use reader::ReadError;
 use share::client::{ClientError, Stopped};
 use share::files::Refused;
 use store::StoreError;
 
 use super::loss::Loss;
-use crate::fuse::{Error, Refusal};
+use crate::fuse::{Errno, Error, Refusal};
 
 /// Why a request fails.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use fuser::{FileHandle, INodeNo, InitFlags, LockOwner, OpenFlags};
 use trust::inode::{Content, MAX_NAME_BYTES, MAX_TARGET_BYTES};
 
 use super::core::Core;
@@ -18,7 +17,10 @@ use crate::fuse::request::{
     Allocation, Attributes, Caller, Changes, CopyRange, Data, Entry, Features, Lookup, NewName,
     Opened, Read, Release, Rename, SetXattr, Statistics, Write,
 };
-use crate::fuse::{AddEntry, AddName, Answer, Error, FileSystem, Listing};
+use crate::fuse::{
+    AddEntry, AddName, Answer, Error, FileHandle, FileSystem, INodeNo, InitFlags, Listing,
+    LockOwner, OpenFlags,
+};
 
 /// A mounted shared volume.
 pub struct Shared {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fuser::FileType;
 use share::files::{Call, Refused};
 use share::writeback::{Changed, From, Local, Opens};
 use trust::inode::{Content, FileContent};
@@ -11,8 +10,8 @@ use trust::inode::{Content, FileContent};
 use super::core::{Core, found, is_absent};
 use super::failure::Failure;
 use super::spool::{Node, Spool, write};
-use crate::fuse::Error;
 use crate::fuse::request::Data;
+use crate::fuse::{Error, FileType};
 
 impl Core {
     /// OPEN: shows the newest version of the file that the name leads to. Gives a handle.

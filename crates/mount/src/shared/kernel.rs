@@ -27,22 +27,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct Keeper {
     core: Arc<Core>,
     notifier: Arc<Notifier>,
-    /// The kernel has `INC_EPOCH`. Without it names are as old as `--attr` allows.
-    has_epochs: bool,
 }
 
 impl Keeper {
     /// For a mount that begins now.
     pub fn new(core: Arc<Core>, notifier: Arc<Notifier>) -> Keeper {
-        Keeper {
-            core,
-            notifier,
-            has_epochs: true,
-        }
+        Keeper { core, notifier }
     }
 
     /// Runs until the engine writes no more, or the task is dropped.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
         let mut cursor = None;
         loop {
             let until = Instant::now() + PATIENCE;
@@ -56,7 +50,7 @@ impl Keeper {
         }
     }
 
-    fn take(&mut self, feed: Feed) -> Cursor {
+    fn take(&self, feed: Feed) -> Cursor {
         match feed {
             Feed::LookAgain { now } => {
                 self.forget_all();
@@ -102,16 +96,16 @@ impl Keeper {
         }
     }
 
-    fn forget_names(&mut self) {
-        if self.has_epochs
+    /// A kernel before 6.16 keeps names for their time.
+    fn forget_names(&self) {
+        if self.notifier.has_epochs()
             && let Err(error) = self.notifier.increment_epoch()
         {
-            self.has_epochs = error.raw_os_error() != Some(libc::EINVAL);
-            tracing::debug!(%error, "the kernel keeps names for their time");
+            tracing::debug!(%error, "the kernel was not told that names are stale");
         }
     }
 
-    fn forget_all(&mut self) {
+    fn forget_all(&self) {
         self.core
             .nodes
             .all()

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use fuser::{FileType, INodeNo};
 use share::files::{Answer, Call, FileRef, Listed, MAX_LISTED};
 use trust_shared::principal::{FileId, Name};
 
@@ -11,7 +10,7 @@ use super::directory::OpenDirectory;
 use super::failure::Failure;
 use super::spool::Nodes;
 use crate::attributes;
-use crate::fuse::AddName;
+use crate::fuse::{AddName, FileType, INodeNo};
 
 /// Names, and the one after which more follow.
 type Page = (Vec<Listed>, Option<Name>);

@@ -1,6 +1,6 @@
 //! Why bytes that programs wrote are not in the log.
 
-use fuser::Errno;
+use crate::fuse::Errno;
 
 /// Why bytes are not in the log.
 #[derive(Debug, Clone)]

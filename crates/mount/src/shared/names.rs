@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use fuser::{FileAttr, RenameFlags, TimeOrNow};
 use share::client::NewFile;
 use share::files::{Attributes as Set, Call, FileRef, Over, Place, Refused, Replace};
 use trust::inode::{Content, FileContent, Inode, Time};
@@ -14,8 +13,8 @@ use super::core::{Core, done, found, is_absent, place, place_of};
 use super::failure::Failure;
 use super::spool::Node;
 use crate::attributes::{self, Owners};
-use crate::fuse::Error;
 use crate::fuse::request::{Attributes, Changes, Entry, Lookup, SetXattr};
+use crate::fuse::{Error, FileAttr, RenameFlags, TimeOrNow};
 
 /// Beginning of the names of attributes that programs may set.
 const USER: &[u8] = b"user.";
@@ -343,8 +342,11 @@ pub fn content_of(mode: u32) -> Result<Content, Failure> {
 
 /// A time as inodes have it.
 fn mtime(time: TimeOrNow) -> Time {
-    Time::from(match time {
-        TimeOrNow::Now => SystemTime::now(),
-        TimeOrNow::SpecificTime(time) => time,
-    })
+    match time {
+        TimeOrNow::Now => Time::from(SystemTime::now()),
+        TimeOrNow::SpecificTime(time) => Time {
+            seconds: time.seconds,
+            nanos: time.nanoseconds,
+        },
+    }
 }

@@ -5,11 +5,14 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use mount::fuse::{Connection, SessionOptions};
 use mount::{MountError, MountOptions};
 use rustix::mount::MountFlags;
 use sim::guarded::GuardedDir;
+use sim::memfs::{MemFs, MemFsOptions};
 
 use crate::fixture::{World, errno, is_mounted, quick, wait_until};
 
@@ -63,6 +66,18 @@ async fn unmounting_from_outside_ends_the_mount_and_a_second_time_is_an_error() 
         Err(MountError::NotMounted { .. })
     ));
     mounted.unmount().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mount_that_is_never_served_is_removed() {
+    let directory = GuardedDir::new().unwrap();
+    let fs = Arc::new(MemFs::new(MemFsOptions::default()));
+    let options = SessionOptions::new("memfs");
+    let connection = Connection::open(fs, directory.path(), options).await;
+    let connection = connection.unwrap();
+    assert!(is_mounted(directory.path()));
+    drop(connection);
+    assert!(!is_mounted(directory.path()));
 }
 
 /// The kernel gives the number of a file system that has ended to the next one.

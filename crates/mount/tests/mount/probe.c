@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -106,10 +107,27 @@ static int locks(const char *path) {
     return 0;
 }
 
+/* read FILE: prints the process id, reads a byte, and prints the result. A signal USR1 is handled, and no signal leaves
+ * a core file. */
+static int read_one(const char *path) {
+    struct rlimit none = {0, 0};
+    if (setrlimit(RLIMIT_CORE, &none) < 0) mistake("setrlimit");
+    struct sigaction action = {.sa_handler = interrupted}; /* without SA_RESTART */
+    if (sigaction(SIGUSR1, &action, NULL) < 0) mistake("sigaction");
+    int fd = open(path, O_RDONLY);
+    if (fd < 0) mistake(path);
+    printf("%d\n", (int)getpid());
+    fflush(stdout);
+    char byte;
+    printf("%s\n", named(pread(fd, &byte, 1, 0) != 1));
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "locks") == 0) return locks(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "read") == 0) return read_one(argv[2]);
     if (argc == 4 && strcmp(argv[1], "map") == 0) return map(argv[2], argv[3]);
     if (argc == 3 && strcmp(argv[1], "handle") == 0) return handle(argv[2]);
-    fprintf(stderr, "usage: probe map FILE EXPECTED | handle FILE | locks FILE\n");
+    fprintf(stderr, "usage: probe map FILE EXPECTED | handle FILE | locks FILE | read FILE\n");
     return 2;
 }

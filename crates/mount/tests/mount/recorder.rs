@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mount::device::DeviceOptions;
@@ -14,7 +14,7 @@ use mount::fuse::request::{
 };
 use mount::fuse::{
     AddEntry, AddName, Answer, Error, FileAttr, FileHandle, FileSystem, FileType, FopenFlags,
-    INodeNo, Listing, LockOwner, OpenFlags, Session, SessionOptions,
+    INodeNo, Listing, LockOwner, OpenFlags, Session, SessionOptions, Timestamp,
 };
 use sim::guarded::GuardedDir;
 use tokio::sync::watch;
@@ -183,10 +183,9 @@ impl Recorder {
                 ino: inode,
                 size: if is_file { self.bytes } else { 0 },
                 blocks: if is_file { self.bytes / 512 } else { 0 },
-                atime: SystemTime::UNIX_EPOCH,
-                mtime: SystemTime::UNIX_EPOCH,
-                ctime: SystemTime::UNIX_EPOCH,
-                crtime: SystemTime::UNIX_EPOCH,
+                atime: Timestamp::default(),
+                mtime: Timestamp::default(),
+                ctime: Timestamp::default(),
                 kind: if is_file {
                     FileType::RegularFile
                 } else {
@@ -198,7 +197,6 @@ impl Recorder {
                 gid: 0,
                 rdev: 0,
                 blksize: 4096,
-                flags: 0,
             },
             ttl: FOR_EVER,
         }

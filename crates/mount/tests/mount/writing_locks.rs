@@ -1,4 +1,4 @@
-//! Locks by `fcntl` between processes, on a file system that keeps them itself. A wait for one ends with the
+//! Locks by `fcntl` and `flock` between processes, on a file system that keeps them itself. A wait for one ends with the
 //! lock, a signal, SIGKILL, the deadline, or unmounting.
 
 use std::fs::{self, File};
@@ -121,7 +121,7 @@ async fn a_blocking_lock_is_given_when_the_holder_unlocks_or_dies() {
 async fn a_signal_interrupts_a_blocking_lock_and_kill_ends_it() {
     let (m, mut a, mut b) = two(MemFsOptions::default()).await;
     assert_eq!(a.run("set w 0 0"), "ok");
-    // More than once: after the first the kernel no longer reports interruptions.
+    // More than once: a reader that refuses the first report of the kernel gets no other.
     for _ in 0..2 {
         b.tell("wait w 0 0");
         wait_until("b waits", || m.fs.locks().1 == 1);
@@ -205,4 +205,38 @@ async fn flock_excludes_other_open_files_and_ends_with_them() {
     assert!(!other());
     drop(shared);
     wait_until("unlocked", other);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flock_and_fcntl_do_not_meet() {
+    let (m, mut a, mut b) = two(MemFsOptions::default()).await;
+    let file = File::open(m.path("f")).unwrap();
+    file.lock().unwrap();
+    assert_eq!(a.run("get w 0 0"), "ok", "fcntl sees no flock");
+    assert_eq!(a.run("set w 0 0"), "ok");
+    assert_eq!(b.run("set w 0 0"), "EAGAIN");
+    // As with fcntl alone: one lock of each kind is held.
+    assert_eq!(m.fs.locks(), (2, 0));
+    file.unlock().unwrap();
+    file.try_lock_shared().unwrap();
+    assert_eq!(b.run("set w 0 0"), "EAGAIN", "unlocked is the flock only");
+    drop(file);
+    wait_until("the flock ends with its file", || m.fs.locks() == (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_interrupts_a_wait_for_flock() {
+    let m = WritableMount::plain().await;
+    fs::write(m.path("f"), b"").unwrap();
+    let held = File::open(m.path("f")).unwrap();
+    held.lock().unwrap();
+    let mut waiting = Command::new("flock")
+        .arg(m.path("f"))
+        .arg("true")
+        .spawn()
+        .unwrap();
+    wait_until("it waits", || m.fs.locks().1 == 1);
+    kill_process(Pid::from_child(&waiting), Signal::TERM).unwrap();
+    assert!(!waiting.wait().unwrap().success());
+    assert_eq!(m.fs.locks(), (1, 0));
 }

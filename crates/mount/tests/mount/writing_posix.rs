@@ -318,6 +318,32 @@ async fn times_follow_the_operation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_time_can_be_set() {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    for m in WritableMount::both().await {
+        fs::write(m.path("f"), "x").unwrap();
+        for (tv_sec, tv_nsec) in [
+            // The kernel clears the nanoseconds of the first and the last second.
+            (i64::MIN, 0),
+            (i64::MIN + 1, 999_999_999),
+            (-1, 999_999_999),
+            (i64::MAX - 1, 999_999_999),
+            (i64::MAX, 0),
+        ] {
+            let time = Timespec { tv_sec, tv_nsec };
+            let times = Timestamps {
+                last_access: time,
+                last_modification: time,
+            };
+            utimensat(CWD, m.path("f"), &times, AtFlags::empty()).unwrap();
+            let shown = fs::metadata(m.path("f")).unwrap();
+            assert_eq!((shown.mtime(), shown.mtime_nsec()), (tv_sec, tv_nsec));
+            assert_eq!((shown.atime(), shown.atime_nsec()), (tv_sec, tv_nsec));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn holes_are_made_found_and_take_no_space() {
     let m = WritableMount::plain().await;
     let file = File::options()

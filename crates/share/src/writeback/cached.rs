@@ -209,8 +209,8 @@ impl<K: Kinds> Cached<K> {
         let Some(local) = &mut self.local else {
             return Ok((Changed::Busy, Vec::new()));
         };
-        // What comes now is not in the commit whose outcome is unknown.
-        local.is_lost |= local.sent.take().is_some();
+        // What comes now is not in the commit whose outcome is unknown. Its writers were told that it is lost.
+        local.sent = None;
         let changed = match change(local) {
             Ok(changed) => changed,
             Err(why) => {
@@ -301,10 +301,14 @@ impl<K: Kinds> Cached<K> {
         (ticket, effects)
     }
 
+    /// Whether a handle must be told that bytes are lost.
+    pub fn owes(&self, handle: u64) -> bool {
+        self.owed.contains(&handle)
+    }
+
     /// Whether a commit would have nothing to do, and nothing to tell a handle.
     pub fn is_clean_for(&self, handle: Option<u64>) -> bool {
-        let is_owed = handle.is_some_and(|handle| self.owed.contains(&handle));
-        !is_owed && (self.local.is_none() || self.is_over())
+        !handle.is_some_and(|handle| self.owes(handle)) && (self.local.is_none() || self.is_over())
     }
 
     /// A request waits no more. If it waited for a commit that is under way, all that is local counts as lost, and each

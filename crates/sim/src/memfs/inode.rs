@@ -2,11 +2,10 @@
 //! directory. Relies on [`super::content`] for files.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use mount::fuse::request::SetXattr;
-use mount::fuse::{Error, FileAttr, FileType, INodeNo};
+use mount::fuse::{Error, FileAttr, FileType, INodeNo, Timestamp};
 
 use super::content::{Content, PAGE_BYTES};
 
@@ -35,9 +34,9 @@ pub struct Inode {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) rdev: u32,
-    pub(super) atime: SystemTime,
-    pub(super) mtime: SystemTime,
-    pub(super) ctime: SystemTime,
+    pub(super) atime: Timestamp,
+    pub(super) mtime: Timestamp,
+    pub(super) ctime: Timestamp,
     pub(super) links: u32,
     pub(super) lookups: u64,
     pub(super) opens: u64,
@@ -107,7 +106,7 @@ pub struct Creation {
 
 impl Inode {
     pub(super) fn new(node: Node, creation: &Creation) -> Inode {
-        let now = SystemTime::now();
+        let now = Timestamp::now();
         Inode {
             links: match node {
                 Node::Directory(_) => 2,
@@ -129,13 +128,13 @@ impl Inode {
 
     /// Content changed now.
     pub fn modified(&mut self) {
-        self.mtime = SystemTime::now();
+        self.mtime = Timestamp::now();
         self.ctime = self.mtime;
     }
 
     /// Attributes changed now.
     pub(super) fn changed(&mut self) {
-        self.ctime = SystemTime::now();
+        self.ctime = Timestamp::now();
     }
 
     /// Its type.
@@ -163,7 +162,6 @@ impl Inode {
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
-            crtime: SystemTime::UNIX_EPOCH,
             kind: self.kind(),
             perm: self.mode,
             nlink: self.links,
@@ -171,7 +169,6 @@ impl Inode {
             gid: self.gid,
             rdev: self.rdev,
             blksize: PAGE_BYTES as u32,
-            flags: 0,
         }
     }
 

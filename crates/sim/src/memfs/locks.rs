@@ -1,5 +1,5 @@
 //! Locks over ranges of bytes with the semantics of `fcntl`: an owner's locks replace each other, read
-//! locks are shared, and a wait that would be a deadlock is refused. The caller does the waiting.
+//! locks are shared, and a wait that would be a deadlock is refused. Those by `flock` do not meet them. The caller does the waiting.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -14,6 +14,7 @@ struct Held {
     end: u64,
     kind: LockKind,
     pid: u32,
+    flock: bool,
 }
 
 /// All locks of a file system, by inode number.
@@ -49,6 +50,7 @@ impl LockTable {
                 end,
                 kind: request.kind,
                 pid: request.pid,
+                flock: request.flock,
             });
             merge(locks);
         }
@@ -92,6 +94,7 @@ impl LockTable {
         let locks = self.held.get(&request.inode.0);
         locks.into_iter().flatten().filter(|held| {
             request.kind != LockKind::Unlock
+                && held.flock == request.flock
                 && held.owner != request.owner.0
                 && held.start <= *request.range.end()
                 && *request.range.start() <= held.end
@@ -163,6 +166,7 @@ mod tests {
             range,
             kind,
             pid: owner as u32,
+            flock: false,
         }
     }
 

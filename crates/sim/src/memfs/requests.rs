@@ -27,7 +27,9 @@ impl FileSystem for MemFs {
 
     fn features(&self) -> Features {
         let mut features = Features::default();
-        features.flags |= InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_ATOMIC_O_TRUNC;
+        features.flags |= InitFlags::FUSE_POSIX_LOCKS
+            | InitFlags::FUSE_FLOCK_LOCKS
+            | InitFlags::FUSE_ATOMIC_O_TRUNC;
         if self.options.writeback_cache {
             features.flags |= InitFlags::FUSE_WRITEBACK_CACHE;
         }

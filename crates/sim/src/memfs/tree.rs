@@ -2,11 +2,10 @@
 //! function with a typed error. Relies on [`super::inode`].
 
 use std::collections::HashMap;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use mount::fuse::request::{Changes, Rename};
-use mount::fuse::{Error, RenameFlags, TimeOrNow};
+use mount::fuse::{Error, RenameFlags, TimeOrNow, Timestamp};
 
 use super::content::{Content, PAGE_BYTES};
 use super::inode::{Creation, Directory, Inode, Node};
@@ -398,9 +397,9 @@ fn check_name(name: &[u8]) -> Result<(), Error> {
     }
 }
 
-fn time(time: TimeOrNow) -> SystemTime {
+fn time(time: TimeOrNow) -> Timestamp {
     match time {
         TimeOrNow::SpecificTime(time) => time,
-        TimeOrNow::Now => SystemTime::now(),
+        TimeOrNow::Now => Timestamp::now(),
     }
 }

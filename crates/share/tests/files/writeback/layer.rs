@@ -52,6 +52,8 @@ pub struct Layer {
     pub at: usize,
     pub nodes: Nodes<Simulated>,
     files: BTreeMap<FileId, Arc<Node<Simulated>>>,
+    /// What the kernel keeps of the root directory.
+    kernel: BTreeMap<String, FileId>,
     pub tasks: Vec<(FileId, Task)>,
     /// What waiting requests were told.
     pub told: BTreeMap<u64, Result<(), Loss>>,
@@ -75,6 +77,7 @@ impl Layer {
             at,
             nodes: Nodes::new([7; 32], share::files::File { id: root, inode }),
             files: BTreeMap::new(),
+            kernel: BTreeMap::new(),
             tasks: Vec::new(),
             told: BTreeMap::new(),
             dirty: 0,
@@ -87,10 +90,17 @@ impl Layer {
         let root = self.nodes.get(ROOT).unwrap();
         let node = self.nodes.found(file, end, (&root, &name(of)));
         self.files.insert(id, node);
+        self.kernel.insert(of.to_owned(), id);
+    }
+
+    /// What the kernel was told last that a name leads to.
+    pub fn cached(&self, name: &str) -> Option<FileId> {
+        self.kernel.get(name).copied()
     }
 
     /// This device has moved a file.
-    pub fn moved(&self, id: FileId, to: &str) {
+    pub fn moved(&mut self, id: FileId, to: &str) {
+        self.kernel.insert(to.to_owned(), id);
         let root = self.nodes.get(ROOT).unwrap();
         self.nodes.moved(&id, (&root, &name(to)));
     }

@@ -49,10 +49,11 @@ impl World {
     pub async fn open(&self, at: usize, name: &str) -> Option<Open> {
         let opened = self.state().truth.now;
         let thread = self.number() as Thread;
-        let mut walked = self.walk(at, name, thread).await;
+        let is_cached = self.chance(2);
+        let mut walked = self.walk(at, name, (thread, is_cached)).await;
         if let Walked::Stale = walked {
             self.state().truth.tally.stale += 1;
-            walked = self.walk(at, name, thread).await;
+            walked = self.walk(at, name, (thread, false)).await;
         }
         let file = match walked {
             Walked::Open(file) => file,
@@ -77,18 +78,22 @@ impl World {
         }
     }
 
-    /// LOOKUP and OPEN.
-    async fn walk(&self, at: usize, name: &str, thread: Thread) -> Walked {
+    /// LOOKUP and OPEN. The kernel may still have what the name led to some time ago, and sends no LOOKUP then.
+    async fn walk(&self, at: usize, name: &str, (thread, is_cached): (Thread, bool)) -> Walked {
         let place = self.place(name);
         let root = place.start;
-        let id = match self.call(at, self.lookup(place)).await {
-            (Answer::Found(found), end) => {
-                let id = found.id;
-                self.state().layers[at].found(found, end, name);
-                id
-            }
-            (Answer::Refused(Refused::NotFound), _) => return Walked::Absent,
-            other => panic!("{other:?}"),
+        let cached = self.state().layers[at].cached(name).filter(|_| is_cached);
+        let id = match cached {
+            Some(id) => id,
+            None => match self.call(at, self.lookup(place)).await {
+                (Answer::Found(found), end) => {
+                    let id = found.id;
+                    self.state().layers[at].found(found, end, name);
+                    id
+                }
+                (Answer::Refused(Refused::NotFound), _) => return Walked::Absent,
+                other => panic!("{other:?}"),
+            },
         };
         if self.settled(at, id).await.is_err() {
             return Walked::Absent;
@@ -242,8 +247,9 @@ impl Open {
         let mut state = self.world.state();
         let node = state.layers[self.at].node(self.file);
         let file = node.cached();
-        // What others wrote since is not shown over bytes that were told lost.
-        if file.is_held() || self.is_lost {
+        // What others wrote since is not shown over bytes that were told lost. What is in a conflict copy is shown no more,
+        // and the handle is told at its next call.
+        if file.is_held() || self.is_lost || file.owes(self.handle) {
             return;
         }
         let bytes = read(&file);
@@ -307,6 +313,7 @@ pub async fn program(world: World, at: usize, name: String, rounds: u64) {
                 break;
             }
             file.read();
+            world.pause().await;
             if world.chance(4) && file.sync().await.is_err() {
                 break;
             }

@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use share::writeback::{Cached, Changed, Effect, Found, NotSent, NotStored, Timer};
+use share::writeback::{
+    Cached, Changed, Effect, Found, Nodes, NotSent, NotStored, Opens, ROOT, Timer,
+};
 use trust::inode::{Inode, Time};
 
-use super::layer::{Effects, File, Loss, content_of, read};
+use super::layer::{Effects, File, Loss, Simulated, content_of, read};
 
 fn inode(bytes: &[u8], seconds: i64) -> Arc<Inode> {
     let time = Time { seconds, nanos: 0 };
@@ -168,6 +170,67 @@ fn commit_without_effect_is_begun_again() {
     file.sent(Err(NotSent::Unknown));
     file.rang(Timer::Again);
     only!(file.found(Found::File(inode(b"base", 1), 9)), Effect::Store(_) => ());
+}
+
+#[test]
+fn commit_whose_outcome_nobody_knows_is_not_taken_for_what_was_written_later() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.commit(Some(1), 100);
+    sends(&mut file, b"mine");
+    file.sent(Err(NotSent::Unknown));
+    file.rang(Timer::Again);
+    let effects = file.found(Found::Failed("gone"));
+    assert_eq!(answers(effects), [(100, Err("gone"))]);
+    write(&mut file, 2, b"more");
+    only!(file.begin(), Effect::Store(_) => ());
+    sends(&mut file, b"more");
+    only!(file.sent(Err(NotSent::Stale)), Effect::Look => ());
+    let found = Found::File(inode(b"mine", 8), 9);
+    only!(file.found(found), Effect::Copy { .. } => ());
+}
+
+#[test]
+fn open_does_not_move_bytes_that_were_told_lost_onto_what_others_wrote() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.commit(Some(1), 100);
+    file.stored(Err(NotStored::Ever("full")));
+    assert!(file.show(&inode(b"theirs", 7), 9).is_empty());
+    only!(file.rang(Timer::Retry), Effect::Store(_) => ());
+    let effects = file.stored(Ok(content_of(b"mine")));
+    let expect = only!(effects, Effect::Send { expect, .. } => expect);
+    assert_eq!(expect, content_of(b"base"));
+}
+
+#[test]
+fn name_that_is_gone_is_looked_up_again_once() {
+    let root = crate::net::Net::founded(1, 1 << 20).root();
+    let layer_root = share::files::File {
+        id: root,
+        inode: Arc::new(crate::asks::directory()),
+    };
+    let nodes: Nodes<Simulated> = Nodes::new([1; 32], layer_root);
+    let parent = nodes.get(ROOT).unwrap();
+    let mut id = root;
+    id.number.counter += 1;
+    let found = || share::files::File {
+        id,
+        inode: inode(b"base", 1),
+    };
+    let name = crate::asks::name("f");
+    let node = nodes.found(found(), 5, (&parent, &name));
+    let first = nodes.opening(&node, 7, root);
+    assert_eq!((first.place.start, first.place.path.len()), (root, 1));
+    assert_eq!(nodes.opened(&first, (&node, 7), None), Opens::Stale);
+    // The look-up after it has found it once more; then it went.
+    nodes.found(found(), 6, (&parent, &name));
+    let second = nodes.opening(&node, 7, root);
+    assert_eq!((second.place.start, second.place.path.len()), (id, 0));
+    assert_eq!(nodes.opened(&second, (&node, 7), None), Opens::Known);
+    // The next OPEN of the thread asks by the name again.
+    let third = nodes.opening(&node, 7, root);
+    assert_eq!(nodes.opened(&third, (&node, 7), None), Opens::Stale);
 }
 
 #[test]
