@@ -30,15 +30,38 @@ const RETRY: Duration = Duration::from_secs(30);
 /// Most names that are tried for a conflict copy.
 const MAX_COPIES: u32 = 100;
 
+/// What a waiting request is told.
+type Answers = oneshot::Receiver<Result<(), Loss>>;
+
+/// A request that waits. Its program may be killed meanwhile: then others that have the file open by the same handle are
+/// told of lost bytes in its place.
+struct Waiting {
+    node: Arc<Node>,
+    ticket: u64,
+    handle: Option<u64>,
+    answer: Answers,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut cached = self.node.cached();
+        cached.cancel(self.ticket);
+        self.answer.close();
+        if let Ok(Err(_)) = self.answer.try_recv() {
+            cached.not_told(self.handle);
+        }
+    }
+}
+
 impl Core {
     /// Tells the state machine of a file something, and does what it asks for.
-    pub fn tell<T>(
+    pub fn drive<T>(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        tell: impl FnOnce(&mut Cached<Spooled>) -> (T, Effects),
+        event: impl FnOnce(&mut Cached<Spooled>) -> (T, Effects),
     ) -> T {
         let mut cached = node.cached();
-        let (told, effects) = tell(&mut cached);
+        let (outcome, effects) = event(&mut cached);
         let mut rest = Vec::new();
         for effect in effects {
             match effect {
@@ -50,7 +73,7 @@ impl Core {
         }
         drop(cached);
         rest.into_iter().for_each(|effect| self.act(node, effect));
-        told
+        outcome
     }
 
     fn act(self: &Arc<Self>, node: &Arc<Node>, effect: Effect<Spooled>) {
@@ -82,7 +105,7 @@ impl Core {
                     call: set,
                 };
                 let sent = async move { core.sent(&of, set).await };
-                let panicked = |loss| Err(NotSent::Refused(loss));
+                let panicked = |_| Err(NotSent::Unknown);
                 self.step(node, sent, panicked, Cached::sent);
             }
             Effect::Look => {
@@ -112,7 +135,7 @@ impl Core {
                 };
                 self.runtime.spawn(async move {
                     tokio::time::sleep(time).await;
-                    core.tell(&of, |cached| ((), cached.rang(timer)));
+                    core.drive(&of, |cached| ((), cached.rang(timer)));
                 });
             }
         }
@@ -131,13 +154,13 @@ impl Core {
             let done = tokio::spawn(work).await;
             let failure = || Failure::Plain(Error::Io("a commit has panicked".to_owned()));
             let done = done.unwrap_or_else(|_| panicked(failure().loss()));
-            core.tell(&node, |cached| ((), then(cached, done)));
+            core.drive(&node, |cached| ((), then(cached, done)));
         });
     }
 
     /// Begins a commit of what is local of a file, unless there is nothing or one is under way.
     pub fn begin_commit(self: &Arc<Self>, node: &Arc<Node>) {
-        self.tell(node, |cached| ((), cached.begin()));
+        self.drive(node, |cached| ((), cached.begin()));
     }
 
     /// Commits what was local of a file when this is called, and waits for it. `handle` is told of bytes that were lost
@@ -157,8 +180,8 @@ impl Core {
             return Err(Failure::Stopped(why));
         }
         let (waiter, answer) = oneshot::channel();
-        let ticket = self.tell(node, |cached| cached.commit(handle, waiter));
-        self.answered(node, ticket, answer).await
+        let ticket = self.drive(node, |cached| cached.commit(handle, waiter));
+        self.answered((node, ticket, handle), answer).await
     }
 
     /// Waits until no work on what is local of a file is under way.
@@ -169,23 +192,29 @@ impl Core {
         let (waiter, answer) = oneshot::channel();
         let ticket = node.cached().settle(waiter);
         match ticket {
-            Ok(ticket) => self.answered(node, ticket, answer).await,
+            Ok(ticket) => self.answered((node, ticket, None), answer).await,
             Err(_) => Ok(()),
         }
     }
 
     async fn answered(
         self: &Arc<Self>,
-        node: &Arc<Node>,
-        ticket: u64,
-        mut answer: oneshot::Receiver<Result<(), Loss>>,
+        (node, ticket, handle): (&Arc<Node>, u64, Option<u64>),
+        answer: Answers,
     ) -> Result<(), Failure> {
-        let told = match timeout_at(self.until().into(), &mut answer).await {
+        let node = node.clone();
+        let mut waiting = Waiting {
+            node,
+            ticket,
+            handle,
+            answer,
+        };
+        let told = match timeout_at(self.until().into(), &mut waiting.answer).await {
             Ok(told) => told,
             Err(_) => {
                 let loss = Failure::Plain(Error::TimedOut).loss();
-                self.tell(node, |cached| ((), cached.expired(ticket, loss)));
-                answer.await
+                self.drive(&waiting.node, |cached| ((), cached.expired(ticket, loss)));
+                (&mut waiting.answer).await
             }
         };
         let gone = |_| Failure::Plain(Error::Io("a file was forgotten".to_owned()));

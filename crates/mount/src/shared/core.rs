@@ -18,7 +18,6 @@ use trust_shared::principal::{Device, FileId, Name};
 use super::directory::OpenDirectory;
 use super::failure::Failure;
 use super::own_names::OwnNames;
-use super::room::Room;
 use super::spool::{Node, Nodes, Spools};
 use crate::fuse::{Error, Notifier};
 use share::writeback::lock;
@@ -46,11 +45,11 @@ pub struct Core {
     /// How long a program waits.
     pub deadline: Duration,
     /// How old names and attributes may be.
-    pub(super) attr: Duration,
+    attr: Duration,
     /// When the newest question was sent to which the server has given an answer.
     asked: Mutex<Option<Instant>>,
-    /// What the server says of its room.
-    pub room: Room,
+    /// What the server said of its room, all units and free ones, and when it was asked.
+    pub room: Mutex<Option<(Instant, (u64, u64))>>,
     /// Names that this mount has changed itself.
     pub own_names: OwnNames,
     /// Tells the kernel what is stale.
@@ -95,7 +94,7 @@ impl Core {
             deadline,
             attr,
             asked: Mutex::default(),
-            room: Room::default(),
+            room: Mutex::default(),
             own_names: OwnNames::default(),
             notifier: OnceLock::new(),
             is_ending: AtomicBool::new(false),
@@ -209,29 +208,42 @@ impl Core {
         }
     }
 
-    /// As [`Core::ask`], or what this device has verified, if that is new enough for names and attributes.
+    /// As [`Core::ask`], or what this device has verified, if that is new enough for names and attributes. Gives until when
+    /// the answer is new enough.
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn ask_for_name(&self, call: Call) -> Result<(Answer, u64), Failure> {
-        match self.fresh_for().is_zero() {
-            false => self.look(call).await,
-            true => self.ask(call).await,
+    pub async fn ask_for_name(&self, call: Call) -> (Result<(Answer, u64), Failure>, Instant) {
+        // Before the answer: a later question of another request is of a later state.
+        let until = self.fresh_until();
+        match until > Instant::now() {
+            true => (self.look(call).await, until),
+            false => {
+                let until = self.asked_now();
+                (self.ask(call).await, until)
+            }
         }
+    }
+
+    /// Until when what this device has verified is new enough for names and attributes.
+    pub fn fresh_until(&self) -> Instant {
+        let now = Instant::now();
+        match self.stopped() {
+            // Nothing changes any more.
+            Some(_) => now + self.attr,
+            None => lock(&self.asked).map_or(now, |asked| asked + self.attr),
+        }
+    }
+
+    /// Until when the answer to a question is new enough that is sent now.
+    pub fn asked_now(&self) -> Instant {
+        Instant::now() + self.attr
     }
 
     /// The server has answered a question or a change that was begun then: this device knows all that was in the log.
     fn server_answered(&self, begin: Instant) {
         let mut newest = lock(&self.asked);
         *newest = newest.map(|newest| newest.max(begin)).or(Some(begin));
-    }
-
-    /// How long what this device has verified is new enough for names and attributes.
-    pub(super) fn fresh_for(&self) -> Duration {
-        let asked = *lock(&self.asked);
-        asked.map_or(Duration::ZERO, |asked| {
-            self.attr.saturating_sub(asked.elapsed())
-        })
     }
 
     /// What this device has verified says, without a mark.
@@ -297,9 +309,13 @@ impl Core {
     /// [`Failure`].
     pub async fn create(&self, file: NewFile) -> Result<(FileId, u64), Failure> {
         self.may_write()?;
+        let begin = Instant::now();
         let (client, until) = (self.volume.client().clone(), self.until());
         let creating = tokio::spawn(async move { client.create(file, until).await });
         let created = creating.await;
+        if let Ok(Ok(_)) = &created {
+            self.server_answered(begin);
+        }
         let created = created.map_err(|_| Error::Io("a call has panicked".to_owned()))??;
         done(used(created)?)
     }

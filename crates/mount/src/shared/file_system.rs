@@ -48,8 +48,8 @@ impl Shared {
         let (parent, name) = (new.parent.0, Bytes::copy_from_slice(new.name));
         let mode = new.mode;
         self.later(move |core| async move {
-            let node = core.make(parent, &name, (mode, content)).await?;
-            Ok(core.entry(&node))
+            let (node, until) = core.make(parent, &name, (mode, content)).await?;
+            Ok(core.entry(&node, until))
         })
     }
 }
@@ -66,7 +66,7 @@ impl FileSystem for Shared {
 
     fn features(&self) -> Features {
         let mut features = Features::default();
-        // Attributes are asked for again each time, so a listing with attributes would be of no use.
+        // Listings have no attributes yet.
         let plus = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
         features.flags.remove(plus | InitFlags::FUSE_CACHE_SYMLINKS);
         // The kernel drops the pages of a file whose time or length is another.
@@ -194,8 +194,8 @@ impl FileSystem for Shared {
         let (mode, thread) = (new.mode, by.pid);
         self.later(move |core| async move {
             let made = core.create_and_open((parent, &name), mode, (flags.0, thread));
-            let (node, handle) = made.await?;
-            Ok((core.entry(&node), Opened::new(handle)))
+            let (node, handle, until) = made.await?;
+            Ok((core.entry(&node, until), Opened::new(handle)))
         })
     }
 
@@ -332,6 +332,6 @@ impl Listing<Shared> for Entries {
         self.fill(&file_system.core.nodes, add);
     }
 
-    /// Not asked for: the kernel would have to ask again for each attribute.
+    /// Not asked for.
     fn entries(self, _: &Shared, _: AddEntry<'_>) {}
 }

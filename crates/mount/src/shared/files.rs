@@ -1,6 +1,7 @@
 //! What requests about open files mean.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use share::files::{Call, Refused};
@@ -45,7 +46,7 @@ impl Core {
         };
         match self.nodes.opened(&opening, (&node, thread), found.as_ref()) {
             Opens::Newest(inode) => {
-                self.tell(&node, |cached| ((), cached.show(&inode, at)));
+                self.drive(&node, |cached| ((), cached.show(&inode, at)));
                 self.settled(&node).await?;
             }
             Opens::Known => {}
@@ -60,7 +61,7 @@ impl Core {
         Ok(handle)
     }
 
-    /// CREATE. Gives the file, which counts as looked up, and a handle.
+    /// CREATE. Gives the file, which counts as looked up, a handle, and until when the kernel may keep the entry.
     ///
     /// # Errors
     /// EEXIST with O_EXCL; those of the log.
@@ -69,13 +70,14 @@ impl Core {
         (parent, name): (u64, &[u8]),
         mode: u32,
         (flags, thread): (i32, u32),
-    ) -> Result<(Arc<Node>, u64), Failure> {
+    ) -> Result<(Arc<Node>, u64, Instant), Failure> {
         let content = Content::Regular(FileContent::Empty);
         match self.make(parent, name, (mode, content)).await {
-            Ok(node) => {
+            Ok((node, until)) => {
                 let handle = self.new_handle();
+                self.show_to_kernel(&node);
                 self.keep_open(handle, node.clone(), true);
-                Ok((node, handle))
+                Ok((node, handle, until))
             }
             // Somebody has made it since the kernel looked.
             Err(Failure::Refused(Refused::Exists)) if flags & libc::O_EXCL == 0 => {
@@ -90,7 +92,8 @@ impl Core {
                 }
                 let handle = self.open(number, flags, thread).await;
                 let handle = handle.inspect_err(|_| self.nodes.forget(number, 1))?;
-                Ok((self.node(number)?, handle))
+                // OPEN has just asked; the entry is of the look-up before.
+                Ok((self.node(number)?, handle, Instant::now()))
             }
             Err(why) => Err(why),
         }
@@ -153,7 +156,7 @@ impl Core {
         };
         let by = (handle, Core::now(), self.clock_ms());
         let place = || self.spools.make().map(Arc::new).map_err(Failure::Local);
-        self.tell(node, |cached| match cached.change(by, place, change) {
+        self.drive(node, |cached| match cached.change(by, place, change) {
             Ok((changed, effects)) => (Ok(changed), effects),
             Err(failure) => (Err(failure), Vec::new()),
         })

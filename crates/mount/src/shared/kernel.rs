@@ -1,7 +1,7 @@
 //! What the kernel keeps of names and attributes, and how it hears of changes (design *Share*, Mount, Names and the kernel).
 //!
-//! It may keep what it is told for the time of `--attr`, counted from the newest question that the server has answered. So it
-//! asks again no later than this mount would ask the server. What others change meanwhile, and what other programs of this
+//! It may keep what it is told for the time of `--attr`, counted from the question to the server on which the answer rests. So
+//! it asks again no later than this mount would ask the server. What others change meanwhile, and what other programs of this
 //! device change beside the mount, comes by the feed of the log: names become stale all at once (`INC_EPOCH`, which takes no
 //! lock), attributes file by file. Neither waits for a request; `inval_entry`, which waits for look-ups and creates in the
 //! directory, is not used. An OPEN does not wait for the feed: it compares what the kernel was told with what it shows.
@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 
 use share::client::ClientError;
 use share::files::{Cursor, Feed, Thing, Touched};
-use trust_shared::principal::FileId;
 
 use super::core::Core;
 use super::spool::Node;
-use crate::fuse::{INodeNo, Notifier};
+use crate::fuse::INodeNo;
 
 /// How long an entry for which nobody speaks holds the feed up. Look-ups wait for it meanwhile.
 const HOLD: Duration = Duration::from_secs(30);
@@ -26,13 +25,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Tells the kernel what changes.
 pub struct Keeper {
     core: Arc<Core>,
-    notifier: Arc<Notifier>,
 }
 
 impl Keeper {
     /// For a mount that begins now.
-    pub fn new(core: Arc<Core>, notifier: Arc<Notifier>) -> Keeper {
-        Keeper { core, notifier }
+    pub fn new(core: Arc<Core>) -> Keeper {
+        Keeper { core }
     }
 
     /// Runs until the engine writes no more, or the task is dropped.
@@ -67,73 +65,55 @@ impl Keeper {
                         Thing::Name(directory, name) => {
                             names_change |= !self.core.own_names.has(directory, &name, at);
                         }
-                        Thing::File(file) => self.file(&file, at),
+                        // Also if this device changed it last: another one may have changed it just before.
+                        Thing::File(file) => {
+                            if let Some(node) = self.core.nodes.of(&file) {
+                                self.core.forget_attributes(&node);
+                            }
+                        }
                     }
                 }
                 if names_change {
-                    self.forget_names();
+                    self.core.forget_names();
                 }
                 until
             }
         }
     }
 
-    /// An entry at a position may have changed a file.
-    fn file(&self, file: &FileId, position: u64) {
-        let Some(node) = self.core.nodes.of(file) else {
-            return;
-        };
-        let is_known = node.cached().seen_at() > position;
-        if !(is_known && node.is_told()) {
-            self.forget(&node);
-        }
+    fn forget_all(&self) {
+        let nodes = self.core.nodes.all();
+        nodes
+            .iter()
+            .for_each(|node| self.core.forget_attributes(node));
+        self.core.forget_names();
     }
+}
 
-    fn forget(&self, node: &Node) {
-        let number = INodeNo(node.number());
-        if let Err(error) = self.notifier.invalidate_attributes(number) {
+impl Core {
+    /// The kernel asks for the attributes of a file again.
+    fn forget_attributes(&self, node: &Node) {
+        if let Some(notifier) = self.notifier.get()
+            && let Err(error) = notifier.invalidate_attributes(INodeNo(node.number()))
+        {
             tracing::trace!(%error, "the kernel has no attributes of a file");
         }
     }
 
-    /// A kernel before 6.16 keeps names for their time.
-    fn forget_names(&self) {
-        if self.notifier.has_epochs()
-            && let Err(error) = self.notifier.increment_epoch()
+    /// The kernel looks all names up again. One before 6.16 keeps them for their time.
+    pub fn forget_names(&self) {
+        if let Some(notifier) = self.notifier.get()
+            && notifier.has_epochs()
+            && let Err(error) = notifier.increment_epoch()
         {
             tracing::debug!(%error, "the kernel was not told that names are stale");
         }
     }
 
-    fn forget_all(&self) {
-        self.core
-            .nodes
-            .all()
-            .iter()
-            .for_each(|node| self.forget(node));
-        self.forget_names();
-    }
-}
-
-impl Core {
-    /// How long the kernel may keep what it is told now.
-    pub fn ttl(&self) -> Duration {
-        match self.stopped() {
-            // Nothing changes any more.
-            Some(_) => self.attr,
-            None => self.fresh_for(),
-        }
-    }
-
-    /// OPEN shows a version: what the kernel was told before is of an older one, perhaps with another length.
+    /// OPEN shows a version: the kernel may have attributes of an older one, perhaps with another length.
     pub fn show_to_kernel(&self, node: &Node) {
-        let Some(notifier) = self.notifier.get() else {
-            return;
-        };
-        if !node.is_told()
-            && let Err(error) = notifier.invalidate_attributes(INodeNo(node.number()))
-        {
-            tracing::trace!(%error, "the kernel has no attributes of a file");
+        if !node.shows_same_as_last_open() {
+            self.forget_attributes(node);
         }
     }
 }

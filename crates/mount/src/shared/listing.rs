@@ -30,7 +30,8 @@ impl Core {
     }
 
     async fn first_page(&self, id: FileId) -> Result<(u64, Page), Failure> {
-        match self.ask_for_name(listing(id, None)).await? {
+        let (listed, _) = self.ask_for_name(listing(id, None)).await;
+        match listed? {
             (Answer::Listed { names, next, .. }, at) => Ok((at, (names, next))),
             _ => Err(defect()),
         }

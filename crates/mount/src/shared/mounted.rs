@@ -100,11 +100,10 @@ pub async fn mount_shared(
     let cleared_dead = clear_dead(directory)?;
     let shared = Arc::new(Shared { core: core.clone() });
     let connection = Connection::open(shared, directory, session).await?;
-    let notifier = connection.notifier();
     // The first one.
-    let _ = core.notifier.set(notifier.clone());
+    let _ = core.notifier.set(connection.notifier());
     let session = connection.serve().await?;
-    let keeping = tokio::spawn(Keeper::new(core.clone(), notifier).run());
+    let keeping = tokio::spawn(Keeper::new(core.clone()).run());
     tracing::info!(volume = %core.volume.client().volume(), directory = %directory.display(), "mounted");
     Ok(SharedMounted {
         session,

@@ -1,7 +1,7 @@
 //! What requests about names and attributes mean. Every change is a call of the log, and its errno is what the log says.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use share::client::NewFile;
@@ -22,7 +22,7 @@ const USER: &[u8] = b"user.";
 impl Core {
     /// The attributes of a file as programs see it.
     pub fn attributes(&self, node: &Node) -> FileAttr {
-        let shown = node.tell();
+        let shown = node.cached().shown();
         let owners = Owners {
             uid: self.owner.0,
             gid: self.owner.1,
@@ -35,11 +35,11 @@ impl Core {
         of
     }
 
-    /// The entry of a file that was found, which counts as a look-up.
-    pub fn entry(&self, node: &Node) -> Entry {
+    /// The entry of a file that was found, which counts as a look-up. The kernel may keep it until then.
+    pub fn entry(&self, node: &Node, until: Instant) -> Entry {
         Entry {
             attributes: self.attributes(node),
-            ttl: self.ttl(),
+            ttl: left(until),
             generation: 0,
         }
     }
@@ -50,12 +50,13 @@ impl Core {
         let (place, name) = place(parent.id(), name)?;
         let follow = false;
         let lookup = Call::Lookup { place, follow };
-        match self.ask_for_name(lookup).await.and_then(found) {
+        let (asked, until) = self.ask_for_name(lookup).await;
+        match asked.and_then(found) {
             Ok((file, at)) => {
                 let node = self.nodes.found(file, at, (&parent, &name));
-                Ok(Lookup::Found(self.entry(&node)))
+                Ok(Lookup::Found(self.entry(&node, until)))
             }
-            Err(why) if is_absent(&why) => Ok(Lookup::Absent(self.ttl())),
+            Err(why) if is_absent(&why) => Ok(Lookup::Absent(left(until))),
             Err(why) => Err(why),
         }
     }
@@ -66,19 +67,20 @@ impl Core {
         let place = place_of(node.id());
         let follow = false;
         let lookup = Call::Lookup { place, follow };
-        match self.ask_for_name(lookup).await.and_then(found) {
+        let (asked, until) = self.ask_for_name(lookup).await;
+        match asked.and_then(found) {
             Ok((file, at)) => node.cached().see(&file.inode, at),
             // It is open, or the kernel has not looked its name up again yet.
             Err(why) if is_absent(&why) => node.cached().removed(),
             Err(why) => return Err(why),
         }
-        Ok(self.told(&node))
+        Ok(self.told(&node, until))
     }
 
-    fn told(&self, node: &Node) -> Attributes {
+    fn told(&self, node: &Node, until: Instant) -> Attributes {
         Attributes {
             attributes: self.attributes(node),
-            ttl: self.ttl(),
+            ttl: left(until),
         }
     }
 
@@ -110,23 +112,15 @@ impl Core {
         if set != Set::default() {
             // What is local gets its time when it is committed: that must not come after this one.
             self.committed(&node, None).await?;
-            self.set(&node, set).await?;
+            self.change(set_attributes(&node, set)).await?;
         }
-        Ok(self.told(&node))
+        // Before the look: what it shows is no older.
+        let until = self.fresh_until();
+        self.see(&node).await?;
+        Ok(self.told(&node, until))
     }
 
-    /// Sets attributes, and looks at what came of it.
-    async fn set(&self, node: &Node, attributes: Set) -> Result<(), Failure> {
-        let set = Call::SetAttributes {
-            file: FileRef::File(node.id()),
-            attributes,
-            expect: None,
-        };
-        self.change(set).await?;
-        self.see(node).await
-    }
-
-    /// Looks at a file that was changed by this device.
+    /// Looks at a file, without a question to the server.
     async fn see(&self, node: &Node) -> Result<(), Failure> {
         let place = place_of(node.id());
         let follow = false;
@@ -142,7 +136,7 @@ impl Core {
         Ok(())
     }
 
-    /// Makes a file of any kind under a free name.
+    /// Makes a file of any kind under a free name. Gives until when the kernel may keep it.
     ///
     /// # Errors
     /// EEXIST; those of the log.
@@ -151,7 +145,8 @@ impl Core {
         parent: u64,
         name: &[u8],
         (mode, content): (u32, Content),
-    ) -> Result<Arc<Node>, Failure> {
+    ) -> Result<(Arc<Node>, Instant), Failure> {
+        let until = self.asked_now();
         let parent = self.node(parent)?;
         let (place, name) = place(parent.id(), name)?;
         let mut inode = Inode::new((mode & 0o7777) as u16, Core::now(), content);
@@ -169,7 +164,7 @@ impl Core {
             id,
             inode: Arc::new(inode),
         };
-        Ok(self.nodes.found(file, at, (&parent, &name)))
+        Ok((self.nodes.found(file, at, (&parent, &name)), until))
     }
 
     /// LINK.
@@ -181,9 +176,10 @@ impl Core {
         self.own_names.changed(parent.id(), &name, at);
         let place = place_of(node.id());
         let follow = false;
+        let until = self.fresh_until();
         let (file, at) = found(self.look(Call::Lookup { place, follow }).await?)?;
         let node = self.nodes.found(file, at, (&parent, &name));
-        Ok(self.entry(&node))
+        Ok(self.entry(&node, until))
     }
 
     /// UNLINK and RMDIR.
@@ -235,8 +231,19 @@ impl Core {
             renamed => renamed?,
         };
         let (moved, at) = done(renamed)?;
-        self.own_names.changed(parent.id(), &old, at);
-        self.own_names.changed(new_parent.id(), &new, at);
+        let was_there = |node: &Node| {
+            let place = node.place();
+            place.is_some_and(|(at, name)| at.number() == parent.number() && name == old)
+        };
+        // The kernel moves what it knows under the old name. Another device may have put another file there.
+        let is_same = self.nodes.of(&moved).is_some_and(|node| was_there(&node));
+        match is_same && !matches!(over, Over::Exchange) {
+            true => {
+                self.own_names.changed(parent.id(), &old, at);
+                self.own_names.changed(new_parent.id(), &new, at);
+            }
+            false => self.forget_names(),
+        }
         self.nodes.moved(&moved, (&new_parent, &new));
         Ok(())
     }
@@ -289,7 +296,9 @@ impl Core {
     }
 
     async fn xattrs(&self, number: u64) -> Result<Vec<(Bytes, Bytes)>, Failure> {
-        let inode = self.node(number)?.cached().inode().clone();
+        let node = self.node(number)?;
+        self.see(&node).await?;
+        let inode = node.cached().inode().clone();
         let xattrs = self.contents.xattrs(&inode, self.how()).await?;
         let own = |(name, _): &(Bytes, Bytes)| name.starts_with(USER);
         Ok(xattrs.into_iter().filter(own).collect())
@@ -322,8 +331,22 @@ impl Core {
             xattrs: vec![(Bytes::copy_from_slice(name), value)],
             ..Set::default()
         };
-        self.set(&node, attributes).await
+        self.change(set_attributes(&node, attributes)).await?;
+        Ok(())
     }
+}
+
+fn set_attributes(node: &Node, attributes: Set) -> Call {
+    Call::SetAttributes {
+        file: FileRef::File(node.id()),
+        attributes,
+        expect: None,
+    }
+}
+
+/// Time that is left.
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
 }
 
 /// The content of a new file of this type.

@@ -1,7 +1,6 @@
 //! What `df` shows: the room that the server says this device has. A server may say anything, so nothing is refused because
 //! of it.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use share::writeback::lock;
@@ -16,14 +15,10 @@ const AGE: Duration = Duration::from_secs(5);
 /// How long `df` waits for the server.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The newest answer of the server, and when it was asked for.
-#[derive(Debug, Default)]
-pub struct Room(Mutex<Option<(Instant, (u64, u64))>>);
-
 impl Core {
     /// All units and free ones. Those of the last answer if the server says nothing.
     pub async fn room(&self) -> (u64, u64) {
-        let known = *lock(&self.room.0);
+        let known = *lock(&self.room);
         if let Some((asked, units)) = known
             && asked.elapsed() < AGE
         {
@@ -36,7 +31,7 @@ impl Core {
             Err(_) => known.map_or(UNKNOWN_UNITS, |(_, units)| units),
         };
         // A silent server is not waited for each time.
-        *lock(&self.room.0) = Some((asked, units));
+        *lock(&self.room) = Some((asked, units));
         units
     }
 }

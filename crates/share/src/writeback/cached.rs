@@ -69,9 +69,8 @@ pub struct Cached<K: Kinds> {
     pub(super) work: Option<Work>,
     /// Another try is planned.
     pub(super) is_planned: bool,
-    /// Counts the changes; up to which of them is committed, or of no use any more.
-    pub(super) generation: u64,
-    pub(super) committed: u64,
+    /// What is local is so old that it is to be committed, once no other work is under way.
+    pub(super) is_due: bool,
     pub(super) is_removed: bool,
     /// Open handles.
     pub(super) opens: usize,
@@ -85,8 +84,8 @@ pub struct Cached<K: Kinds> {
 /// A request that waits.
 #[derive(Debug)]
 pub(super) struct Waits<W> {
-    /// Changes up to this count are in the log then. None: no work is under way.
-    pub(super) generation: Option<u64>,
+    /// It waits until what is local is in the log. Else until no work is under way.
+    pub(super) for_commit: bool,
     /// Who is told of lost bytes.
     pub(super) handle: Option<u64>,
     pub(super) waiter: W,
@@ -101,8 +100,7 @@ impl<K: Kinds> Cached<K> {
             local: None,
             work: None,
             is_planned: false,
-            generation: 0,
-            committed: 0,
+            is_due: false,
             is_removed: false,
             opens: 0,
             owed: HashSet::new(),
@@ -117,11 +115,6 @@ impl<K: Kinds> Cached<K> {
         if at >= self.at {
             (self.inode, self.at) = (inode.clone(), at);
         }
-    }
-
-    /// Size of the prefix of the log after which the newest inode is.
-    pub fn seen_at(&self) -> u64 {
-        self.at
     }
 
     /// The newest inode, without local changes.
@@ -183,7 +176,7 @@ impl<K: Kinds> Cached<K> {
     /// Changes the content here, at a time of the clock of this device. `place` makes a place for local bytes.
     ///
     /// # Errors
-    /// Those of `place` and `change`; then nothing has changed.
+    /// Those of `place` and `change`; then programs see what they saw before.
     pub fn change<T, E>(
         &mut self,
         (handle, now, now_ms): (Option<u64>, Time, u64),
@@ -220,7 +213,6 @@ impl<K: Kinds> Cached<K> {
         };
         local.mtime = now;
         local.writers.extend(handle);
-        self.generation += 1;
         let effects = match is_first {
             true => vec![Effect::Dirty, Effect::Wait(Timer::Dirty)],
             false => Vec::new(),
@@ -288,14 +280,15 @@ impl<K: Kinds> Cached<K> {
     pub fn settle(&mut self, waiter: K::Waiter) -> Result<u64, K::Waiter> {
         match self.work {
             None => Err(waiter),
-            Some(_) => Ok(self.wait(None, None, waiter)),
+            Some(_) => Ok(self.wait(false, None, waiter)),
         }
     }
 
-    /// Begins a commit, unless there is nothing or work is under way, and waits until all changes so far are in the log.
+    /// Begins a commit, unless there is nothing or work is under way, and waits until all changes so far are in the log:
+    /// programs change nothing while work is under way.
     /// `handle` is told of bytes that were lost before.
     pub fn commit(&mut self, handle: Option<u64>, waiter: K::Waiter) -> (u64, Vec<Effect<K>>) {
-        let ticket = self.wait(Some(self.generation), handle, waiter);
+        let ticket = self.wait(true, handle, waiter);
         let mut effects = self.begin();
         effects.extend(self.wake(None));
         (ticket, effects)
@@ -317,17 +310,27 @@ impl<K: Kinds> Cached<K> {
         let Some(waits) = self.waiters.remove(&ticket) else {
             return Vec::new();
         };
-        if waits.generation.is_some() && self.work.is_some() {
+        if waits.for_commit && self.work.is_some() {
             self.owe(loss.clone());
         }
-        let told = self.told(waits.handle).unwrap_or(loss);
-        vec![Effect::Answer(waits.waiter, Err(told))]
+        let loss = self.owed_loss(waits.handle).unwrap_or(loss);
+        vec![Effect::Answer(waits.waiter, Err(loss))]
     }
 
-    fn wait(&mut self, generation: Option<u64>, handle: Option<u64>, waiter: K::Waiter) -> u64 {
+    /// The program that waits is gone. What its handle must be told is told later.
+    pub fn cancel(&mut self, ticket: u64) {
+        self.waiters.remove(&ticket);
+    }
+
+    /// A handle was to be told of lost bytes, and its program was gone.
+    pub fn not_told(&mut self, handle: Option<u64>) {
+        self.owed.extend(handle.filter(|_| self.loss.is_some()));
+    }
+
+    fn wait(&mut self, for_commit: bool, handle: Option<u64>, waiter: K::Waiter) -> u64 {
         self.next_ticket += 1;
         let waits = Waits {
-            generation,
+            for_commit,
             handle,
             waiter,
         };
@@ -338,19 +341,17 @@ impl<K: Kinds> Cached<K> {
     /// Answers those that need not wait any more; if a commit has failed, all that wait for it.
     pub(super) fn wake(&mut self, failed: Option<&K::Loss>) -> Vec<Effect<K>> {
         let is_clean = self.local.is_none() || self.is_over();
-        let (is_idle, committed) = (self.work.is_none(), self.committed);
-        let is_over = |waits: &Waits<K::Waiter>| match waits.generation {
-            None => is_idle,
-            Some(generation) => {
-                is_clean || committed >= generation || (is_idle && failed.is_some())
-            }
+        let is_idle = self.work.is_none();
+        let is_over = |waits: &Waits<K::Waiter>| match waits.for_commit {
+            false => is_idle,
+            true => is_clean || (is_idle && failed.is_some()),
         };
         let over = self.waiters.extract_if(.., |_, waits| is_over(waits));
         let over: Vec<Waits<K::Waiter>> = over.map(|(_, waits)| waits).collect();
         let answer = |waits: Waits<K::Waiter>| {
-            let told = self.told(waits.handle);
-            let failed = failed.filter(|_| waits.generation.is_some());
-            let answer = match told.or_else(|| failed.cloned()) {
+            let owed = self.owed_loss(waits.handle);
+            let failed = failed.filter(|_| waits.for_commit);
+            let answer = match owed.or_else(|| failed.cloned()) {
                 Some(loss) => Err(loss),
                 None => Ok(()),
             };
@@ -359,8 +360,13 @@ impl<K: Kinds> Cached<K> {
         over.into_iter().map(answer).collect()
     }
 
+    /// Whether somebody waits for a commit, or what is local is old enough for one.
+    pub(super) fn wants_commit(&self) -> bool {
+        self.is_due || self.waiters.values().any(|waits| waits.for_commit)
+    }
+
     /// Why bytes of a handle are lost. It is told once.
-    fn told(&mut self, handle: Option<u64>) -> Option<K::Loss> {
+    fn owed_loss(&mut self, handle: Option<u64>) -> Option<K::Loss> {
         match self.owed.remove(&handle?) {
             true => self.loss.clone(),
             false => None,

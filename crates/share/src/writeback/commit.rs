@@ -16,9 +16,15 @@ use super::effect::{Effect, Found, Kinds, NotSent, NotStored, Timer, Why, Work};
 impl<K: Kinds> Cached<K> {
     /// Begins a commit, unless there is nothing that the log should have or work is under way.
     pub fn begin(&mut self) -> Vec<Effect<K>> {
-        match self.work {
+        if self.work.is_some() {
+            return Vec::new();
+        }
+        self.is_due = false;
+        // Before it is sent again, it must be known what became of it.
+        let sent = self.local.as_ref().and_then(|local| local.sent.clone());
+        match sent {
+            Some(sent) => self.look(sent),
             None => self.store(),
-            Some(_) => Vec::new(),
         }
     }
 
@@ -67,7 +73,8 @@ impl<K: Kinds> Cached<K> {
         };
         match sent {
             Ok(at) => {
-                let mut inode = Inode::clone(&local.base);
+                // The guard was for the content: attributes may be newer than those of the base.
+                let mut inode = Inode::clone(&self.inode);
                 inode.size = content.size();
                 (inode.content, inode.mtime) = (content, local.mtime);
                 inode.ctime = Some(ctime_after(inode.ctime, local.mtime));
@@ -109,8 +116,8 @@ impl<K: Kinds> Cached<K> {
                 return self.committed(&newest, at);
             }
             if *newest == local.base {
-                // It has no effect. Only what nobody has changed since says so: the same content may have come back.
-                local.sent = None;
+                // It had no effect so far. Only what nobody has changed since says so: the same content may have come back.
+                // It is still recognised if it has effect later.
                 return self.store();
             }
         }
@@ -185,24 +192,35 @@ impl<K: Kinds> Cached<K> {
                 return Vec::new();
             }
         };
-        match (moved, &mut self.local) {
+        let moved = match (moved, &mut self.local) {
             (Ok(bytes), Some(local)) => {
                 (local.bytes, local.overlay, local.base) = (bytes, overlay, inode);
-                match why {
-                    Why::Commit => self.store(),
-                    Why::Shown => self.wake(None),
-                }
+                Ok(())
             }
-            (Err(loss), _) if why == Why::Commit => self.failed(loss),
-            // The program sees the version before.
-            _ => self.wake(None),
+            (Err(loss), _) => Err(loss),
+            (Ok(_), None) => Ok(()),
+        };
+        match (why, moved) {
+            (Why::Commit, Ok(())) => self.store(),
+            (Why::Commit, Err(loss)) => self.failed(loss),
+            // If it has not moved, the program sees the version before.
+            (Why::Shown, _) => {
+                let mut effects = self.wake(None);
+                if self.wants_commit() {
+                    effects.extend(self.begin());
+                }
+                effects
+            }
         }
     }
 
     /// A time is over.
     pub fn rang(&mut self, timer: Timer) -> Vec<Effect<K>> {
         match timer {
-            Timer::Dirty => self.begin(),
+            Timer::Dirty => {
+                self.is_due = self.work.is_some();
+                self.begin()
+            }
             Timer::Retry => {
                 self.is_planned = false;
                 self.begin()
@@ -222,7 +240,7 @@ impl<K: Kinds> Cached<K> {
     fn committed(&mut self, inode: &Arc<Inode>, at: u64) -> Vec<Effect<K>> {
         self.work = None;
         self.local = None;
-        self.committed = self.generation;
+        self.is_due = false;
         self.see(inode, at);
         let mut effects = vec![Effect::Clean];
         effects.extend(self.wake(None));

@@ -38,9 +38,9 @@ pub enum Effect<K: Kinds> {
     Dirty,
     /// Nothing is local any more.
     Clean,
-    /// Store the blocks of the new content. Answer: [`Cached::stored`].
+    /// Store the blocks of the new content. Answer: [`Cached::stored`](super::Cached::stored).
     Store(Taken<K::Bytes>),
-    /// Set the content in the log, in no more than one op. Answer: [`Cached::sent`].
+    /// Set the content in the log, in no more than one op. Answer: [`Cached::sent`](super::Cached::sent).
     Send {
         /// The new content.
         content: Content,
@@ -49,10 +49,9 @@ pub enum Effect<K: Kinds> {
         /// The content that it was made of, which guards the op.
         expect: Content,
     },
-    /// Ask what the file is now, by its number. The answer knows all that this device sent before. Answer:
-    /// [`Cached::found`].
+    /// Ask what the file is now, by its number. Answer: [`Cached::found`](super::Cached::found).
     Look,
-    /// Copy local bytes to the offsets at which they are after a rebase. Answer: [`Cached::moved`].
+    /// Copy local bytes to the offsets at which they are after a rebase. Answer: [`Cached::moved`](super::Cached::moved).
     Move {
         /// Where they are.
         from: K::Bytes,
@@ -61,14 +60,14 @@ pub enum Effect<K: Kinds> {
         /// What moves.
         moved: Moved,
     },
-    /// Make a conflict copy of this content beside the file. Answer: [`Cached::copied`].
+    /// Make a conflict copy of this content beside the file. Answer: [`Cached::copied`](super::Cached::copied).
     Copy {
         /// The changes that it shows.
         taken: Taken<K::Bytes>,
         /// The content.
         content: Content,
     },
-    /// Call [`Cached::rang`] after this time.
+    /// Call [`Cached::rang`](super::Cached::rang) after this time.
     Wait(Timer),
 }
 

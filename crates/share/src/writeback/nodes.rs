@@ -27,8 +27,8 @@ pub struct Node<K: Kinds> {
     /// The count of look-ups when it was found last.
     found_at: AtomicU64,
     cached: Mutex<Cached<K>>,
-    /// The version that the kernel was told last.
-    told: Mutex<Option<Version>>,
+    /// The version that the last OPEN showed.
+    opened: Mutex<Option<Version>>,
 }
 
 /// What makes the kernel read a file again: length, time of modification, ctime.
@@ -62,17 +62,11 @@ impl<K: Kinds> Node<K> {
         lock(&self.cached)
     }
 
-    /// The inode as programs see it, which the kernel is told now.
-    pub fn tell(&self) -> Inode {
-        let shown = self.cached().shown();
-        *lock(&self.told) = Some(version(&shown));
-        shown
-    }
-
-    /// Whether the kernel was told what programs see now.
-    pub fn is_told(&self) -> bool {
+    /// An OPEN shows the file as programs see it now. Gives whether the last one showed the same: then the kernel has
+    /// learnt of this version since.
+    pub fn shows_same_as_last_open(&self) -> bool {
         let shown = version(&self.cached().shown());
-        *lock(&self.told) == Some(shown)
+        lock(&self.opened).replace(shown) == Some(shown)
     }
 
     /// The count of look-ups when it was found last.
@@ -159,7 +153,7 @@ impl<K: Kinds> Nodes<K> {
                 place: Mutex::default(),
                 found_at: AtomicU64::new(0),
                 cached: Mutex::new(Cached::new(root.inode, 0)),
-                told: Mutex::default(),
+                opened: Mutex::default(),
             });
             table.numbers.insert(id, ROOT);
             let entry = Entry {
@@ -203,7 +197,7 @@ impl<K: Kinds> Nodes<K> {
                 place: Mutex::default(),
                 found_at: AtomicU64::new(0),
                 cached: Mutex::new(Cached::new(file.inode.clone(), at)),
-                told: Mutex::default(),
+                opened: Mutex::default(),
             }),
             lookups: 0,
             uses: 0,

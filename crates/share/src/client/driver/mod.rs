@@ -247,7 +247,7 @@ impl Driver {
             .drain()
             .for_each(|(_, (answer, _))| drop(answer.send(Err(ClientError::Closed))));
         // Whoever closed the client may be gone.
-        let _ = self.closing.map(|done| done.send(()));
+        let _ = self.closing.take().map(|done| done.send(()));
     }
 
     fn take(&mut self, event: Event) {
@@ -457,6 +457,12 @@ impl Driver {
     }
 }
 
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.near.set(None);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -465,8 +471,10 @@ mod tests {
 
     #[test]
     fn end_of_the_program_in_the_middle_of_a_step_is_no_failure_of_the_engine() {
-        let runtime = || tokio::runtime::Runtime::new().unwrap();
-        let (ended, own) = (runtime(), runtime());
+        // A runtime of one thread gives its steps to other threads.
+        let ended = tokio::runtime::Builder::new_current_thread();
+        let ended = { ended }.build().unwrap();
+        let own = tokio::runtime::Runtime::new().unwrap();
         let (client, driver): (Client, Driver) = Lab::new().driver(1);
         let handle = ended.handle().clone();
         ended.shutdown_background();

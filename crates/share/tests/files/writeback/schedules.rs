@@ -233,6 +233,113 @@ fn name_that_is_gone_is_looked_up_again_once() {
     assert_eq!(nodes.opened(&third, (&node, 7), None), Opens::Stale);
 }
 
+/// Handle 1 appends.
+fn append(file: &mut File, text: &[u8]) {
+    let place = || Ok(Rc::new(RefCell::new(vec![0; 64])));
+    let changed = file.change((Some(1), Time::default(), 0), place, |local| {
+        let at = local.overlay.append(text.len() as u64) as usize;
+        local.bytes.borrow_mut()[at..at + text.len()].copy_from_slice(text);
+        Ok::<(), Loss>(())
+    });
+    assert_eq!(changed.unwrap().0, Changed::Made(()));
+}
+
+#[test]
+fn close_during_the_move_of_an_open_commits_after_it() {
+    let mut file = file();
+    append(&mut file, b"mine");
+    // Another program opens the file, which is longer now.
+    let effects = file.show(&inode(b"base and theirs", 7), 9);
+    let bytes = only!(effects, Effect::Move { from, .. } => from);
+    let (_, effects) = file.commit(Some(1), 100);
+    assert!(effects.is_empty());
+    only!(file.moved(Ok(bytes)), Effect::Store(_) => ());
+}
+
+#[test]
+fn old_changes_are_committed_after_the_move_of_an_open() {
+    let mut file = file();
+    append(&mut file, b"mine");
+    let effects = file.show(&inode(b"base and theirs", 7), 9);
+    only!(effects, Effect::Move { .. } => ());
+    assert!(file.rang(Timer::Dirty).is_empty());
+    only!(file.moved(Err("full")), Effect::Store(_) => ());
+}
+
+#[test]
+fn commit_whose_outcome_nobody_knows_is_looked_for_at_the_retry() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.commit(Some(1), 100);
+    sends(&mut file, b"mine");
+    file.sent(Err(NotSent::Unknown));
+    file.rang(Timer::Again);
+    file.found(Found::File(inode(b"theirs", 8), 9));
+    let effects = file.copied(Err("no room"));
+    assert_eq!(answers(effects), [(100, Err("no room"))]);
+    only!(file.rang(Timer::Retry), Effect::Look => ());
+}
+
+#[test]
+fn loss_that_a_killed_program_was_to_be_told_is_told_to_the_next_one() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.commit(Some(1), 100);
+    let effects = file.stored(Err(NotStored::Ever("full")));
+    assert_eq!(answers(effects), [(100, Err("full"))]);
+    file.not_told(Some(1));
+    let (_, effects) = file.commit(Some(1), 200);
+    only!(effects, Effect::Store(_) => ());
+    sends(&mut file, b"mine");
+    assert_eq!(answers(file.sent(Ok(9))), [(200, Err("full"))]);
+    // And a program that is gone takes nothing with it.
+    write(&mut file, 1, b"more");
+    let (ticket, _) = file.commit(Some(1), 300);
+    file.cancel(ticket);
+    assert!(answers(file.stored(Err(NotStored::Ever("full")))).is_empty());
+    assert!(file.owes(1));
+}
+
+#[test]
+fn bytes_that_were_told_lost_of_a_file_without_a_name_become_a_copy() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    let (ticket, _) = file.commit(Some(1), 100);
+    file.expired(ticket, "too late");
+    sends(&mut file, b"mine");
+    only!(file.sent(Err(NotSent::Stale)), Effect::Look => ());
+    only!(file.found(Found::Nothing), Effect::Copy { .. } => ());
+    // Who has it open keeps it.
+    file.copied(Ok("copied"));
+    assert_eq!(read(&file), b"mine");
+}
+
+#[test]
+fn open_whose_answer_comes_late_moves_nothing() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.show(&inode(b"second", 7), 9);
+    file.show(&inode(b"first", 6), 8);
+    let taken = file.taken().unwrap();
+    assert_eq!(taken.base.content, content_of(b"second"));
+}
+
+#[test]
+fn commit_keeps_attributes_that_another_device_has_set() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    let mut other = Inode::clone(&inode(b"base", 1));
+    other.mode = 0o600;
+    file.see(&Arc::new(other), 7);
+    file.begin();
+    sends(&mut file, b"mine");
+    file.sent(Ok(9));
+    assert_eq!(
+        (file.inode().mode, read(&file).as_slice()),
+        (0o600, &b"mine"[..])
+    );
+}
+
 #[test]
 fn removed_file_keeps_what_a_program_wrote_until_the_last_one_closes_it() {
     let mut file = file();
