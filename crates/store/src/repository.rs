@@ -18,11 +18,12 @@ use trust::tiles::TileName;
 use trust::{Block, BlockKind, Frame, Handle, Hasher, Record, Reject, array, map};
 
 use crate::blocking::Blocking;
+use crate::collect::Marks;
 use crate::disk::{Disk, Local, Patience, io_error, replace_file};
 use crate::history_log;
 pub use crate::history_log::MAX_LEAF_BYTES;
 use crate::index::run::Lookup;
-use crate::names;
+use crate::names::{self, FileId};
 use crate::notes::{self, Note};
 use crate::object::ObjectName;
 use crate::policies;
@@ -181,6 +182,18 @@ impl Repository {
     pub fn contains(&self, handle: &Handle) -> Result<bool, StoreError> {
         let found = self.view().locate(self.disk(), handle, Patience::Wait)?;
         Ok(matches!(found, Lookup::At(_)))
+    }
+
+    /// Begins to mark live blocks, for [`Writer::sweep`](crate::Writer::sweep). Needs no writer.
+    pub fn marks(&self) -> Marks {
+        Marks::new(self.disk_shared(), self.view())
+    }
+
+    /// Every segment that the index names.
+    pub fn segments(&self) -> Vec<FileId> {
+        let mut segments: Vec<FileId> = self.view().segments().into_iter().collect();
+        segments.sort_unstable();
+        segments
     }
 
     /// Number of index entries. It is the number of blocks if none was written twice.
