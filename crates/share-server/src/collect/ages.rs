@@ -61,8 +61,8 @@ pub enum Touched {
 /// What else of this memory is kept for a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
-    /// From when on this memory knows every touch.
-    pub since: u32,
+    /// Touches up to this tick are not known.
+    pub unknown: u32,
     /// When each segment came.
     pub arrived: BTreeMap<FileId, u32>,
     /// How long the log was, ascending by tick.
@@ -77,7 +77,8 @@ pub struct Ages {
     now: u32,
     /// Length of the window in ticks.
     window: u32,
-    since: u32,
+    /// Touches up to this tick are not known.
+    unknown: u32,
     arrived: BTreeMap<FileId, u32>,
     sizes: Vec<(u32, u64)>,
     touched: HashTable<Record>,
@@ -90,15 +91,11 @@ pub struct Ages {
 impl Ages {
     /// A memory that knows nothing of the time before `now`.
     pub fn new(now: u32, window: u32) -> Ages {
-        let since = now;
-        Ages::resume(
-            now,
-            window,
-            Known {
-                since,
-                ..Known::default()
-            },
-        )
+        let known = Known {
+            unknown: now,
+            ..Known::default()
+        };
+        Ages::resume(now, window, known)
     }
 
     /// Goes on with what was kept.
@@ -106,7 +103,7 @@ impl Ages {
         let mut ages = Ages {
             now,
             window,
-            since: known.since,
+            unknown: known.unknown,
             arrived: known.arrived,
             sizes: known.sizes,
             touched: HashTable::new(),
@@ -123,7 +120,7 @@ impl Ages {
     /// What is to be kept.
     pub fn known(&self) -> Known {
         Known {
-            since: self.since,
+            unknown: self.unknown,
             arrived: self.arrived.clone(),
             sizes: self.sizes.clone(),
             touched: self.touched.iter().copied().collect(),
@@ -163,9 +160,12 @@ impl Ages {
                 number % 2 == 1
             });
         }
-        self.since = self.since.max(self.now.saturating_sub(self.window));
-        let since = self.since;
-        self.touched.retain(|record| record.tick() > since);
+        // Touches before the window make nobody young.
+        if let Some(past) = self.now.checked_sub(self.window.saturating_add(1)) {
+            self.unknown = self.unknown.max(past);
+        }
+        let unknown = self.unknown;
+        self.touched.retain(|record| record.tick() > unknown);
         if self.touched.capacity() > 4 * self.touched.len().max(1 << 12) {
             let seed = &self.seed;
             let used = self.touched.len();
@@ -176,6 +176,12 @@ impl Ages {
 
     fn is_past(&self, tick: u32) -> bool {
         self.now.saturating_sub(tick) > self.window
+    }
+
+    /// Whether anything can be old: all touches within the window are known. If not, it is not known either which
+    /// positions are in the window, and what earlier ones need may be gone.
+    pub fn knows_the_window(&self) -> bool {
+        self.is_past(self.unknown)
     }
 
     /// The size of the log with which the window begins: all larger ones are in it, too.
@@ -239,7 +245,7 @@ impl Ages {
         let hash = self.seed.hash_one(name);
         let touched = self.touched.find(hash, |record| record.name() == name);
         let touched = touched.map_or(0, |record| record.tick());
-        self.is_past((*arrived).max(touched).max(self.since.min(self.now)))
+        self.is_past((*arrived).max(touched).max(self.unknown))
     }
 
     /// Whether the block is old now. If it is, it counts as not there until [`Ages::step_ended`].
@@ -311,9 +317,9 @@ mod tests {
         assert!(ages.is_old(SEGMENT, &handle(1)));
         ages.set_window(10);
         assert!(!ages.is_old(SEGMENT, &handle(1)));
-        ages.advance(28, 0);
+        ages.advance(27, 0);
         assert!(!ages.is_old(SEGMENT, &handle(1)));
-        ages.advance(29, 0);
+        ages.advance(28, 0);
         assert!(ages.is_old(SEGMENT, &handle(1)));
     }
 

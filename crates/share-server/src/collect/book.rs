@@ -424,7 +424,7 @@ fn encode(
     if let Some(id) = journal {
         out.raw(&id.0);
     }
-    out.varint(known.since.into());
+    out.varint(known.unknown.into());
     out.varint(known.sizes.len() as u64);
     for (tick, size) in &known.sizes {
         out.varint((*tick).into()).varint(*size);
@@ -456,7 +456,7 @@ fn decode(bytes: &[u8], (volume, epoch): (VolumeId, u64), tick: Duration) -> Res
         Ok::<u32, Reject>(tick as u32)
     };
     let mut known = Known {
-        since: short(&mut d)?,
+        unknown: short(&mut d)?,
         ..Known::default()
     };
     for _ in 0..d.bounded(MAX_SIZES as u64, "too many sizes")? {

@@ -272,6 +272,10 @@ impl<'a> Run<'a> {
         // Of segments that come from now on, nothing is swept.
         let marks = self.core.blocks.storage().marks();
         let ground = self.ground()?;
+        if !self.core.book.with(|ages| ages.knows_the_window()) {
+            // After a power cut everything is young. To walk from the log's beginning would find what was removed before.
+            return Ok(());
+        }
         let positions = &ground.positions;
         self.told.window = (positions.begin, positions.end);
         self.told.pins = positions.pins.len() as u64;
