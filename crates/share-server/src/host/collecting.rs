@@ -154,7 +154,7 @@ struct Quiet(Option<(u64, Instant)>);
 
 impl Core {
     /// Time goes on for the ages of blocks.
-    fn count_time(&self) {
+    pub(super) fn count_time(&self) {
         let size = lock(&self.state).orderer.published();
         let segments = self.blocks.storage().repository().segments();
         if let Err(error) = self.book.go_on(size, &segments) {

@@ -16,6 +16,8 @@ pub enum Entry {
     Set(u64, Vec<Handle>),
     /// The files are in a tree of these blocks.
     Fold(Vec<Handle>),
+    /// Nothing about files.
+    Other,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -59,6 +61,7 @@ impl Spec {
             match entry {
                 Entry::Set(file, blocks) => drop(newest.insert(*file, blocks)),
                 Entry::Fold(blocks) => tree = Some(blocks),
+                Entry::Other => {}
             }
         }
         needed.extend(newest.values().copied().chain(tree).flatten());
