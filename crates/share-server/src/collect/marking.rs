@@ -2,12 +2,15 @@
 //! first, each node is entered once, and each node is checked against its parent, so the walk is as deep as the levels
 //! of its nodes at most, whoever made the tree. Without input or output: a [`Source`] marks and reads.
 
+use bytes::Bytes;
 use trust::array::{self, ArrayRoot, Child, Extent};
 use trust::inode::{Content, Entry, FileContent, Inode, Xattrs};
-use trust::map::{self, Interval, Item, MapRoot};
+use trust::map::{self, Find, Interval, Item, MapRoot};
 use trust::reach::{Found, Wanted};
 use trust::{Handle, Reject};
 use trust_shared::itable::MAX_TABLE_INLINE_BYTES;
+
+use super::chain::Path;
 
 /// What a source says of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +109,7 @@ impl<S: Source> Marking<S> {
         self.source
     }
 
-    /// Blocks of content that are not here. Nothing is below them, so they stand in nobody's way.
+    /// Blocks of content, and nodes on paths, that are not here. They stand in nobody's way.
     pub fn lost(&self) -> (u64, Option<Handle>) {
         (self.lost, self.last_lost)
     }
@@ -127,6 +130,64 @@ impl<S: Source> Marking<S> {
     pub fn rows(&mut self, root: &MapRoot) -> Result<(), Unmarked<S::Error>> {
         self.map(root, Values::Leaves)?;
         self.walk()
+    }
+
+    /// Marks what leads to a value of an i-table, and not its content. What is not here is counted: it is gone for good.
+    ///
+    /// # Errors
+    /// [`Unmarked`].
+    pub fn path(&mut self, path: &Path) -> Result<(), Unmarked<S::Error>> {
+        let Some(value) = self.find(&path.table, &path.number.to_key())? else {
+            return Ok(());
+        };
+        let inode = match Entry::decode_within(&value, MAX_TABLE_INLINE_BYTES) {
+            Ok(Entry::Inode(inode)) => inode,
+            Ok(Entry::Block(handle)) => match self.here(&Wanted::Inode(handle))? {
+                Some(Found::Inode(inode)) => inode,
+                _ => return Ok(()),
+            },
+            Err(why) => return Err(Unmarked::Entry(why)),
+        };
+        if let (
+            Some(name),
+            Content::Directory {
+                map: Some(root), ..
+            },
+        ) = (&path.name, &inode.content)
+        {
+            self.find(root, name.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The value of a key in a map, with the nodes on the way marked.
+    fn find(&mut self, root: &MapRoot, key: &[u8]) -> Result<Option<Bytes>, Unmarked<S::Error>> {
+        let mut child = root.child_ref();
+        loop {
+            let Some(Found::Map(node)) = self.here(&Wanted::Map(child.handle))? else {
+                return Ok(None);
+            };
+            let checked = node.check(&child);
+            checked.map_err(|why| Unmarked::Malformed(child.handle.any(), why))?;
+            match node.find(key, &child.interval) {
+                Find::Absent => return Ok(None),
+                Find::Value(value) => return Ok(Some(value)),
+                Find::Child(below) => child = below,
+            }
+        }
+    }
+
+    /// A node on a path, if it is here.
+    fn here(&mut self, wanted: &Wanted) -> Result<Option<Found>, Unmarked<S::Error>> {
+        let handle = wanted.handle();
+        match self.source.mark(&handle)? {
+            Seen::New | Seen::Known => Ok(Some(self.source.read(wanted)?)),
+            Seen::Absent => {
+                self.lost += 1;
+                self.last_lost = Some(handle);
+                Ok(None)
+            }
+        }
     }
 
     /// Marks the content of a file.

@@ -177,10 +177,16 @@ pub struct Positions {
     pub pins: BTreeSet<u64>,
 }
 
+fn root_of(folded: &Folded) -> Option<(u64, MapRoot)> {
+    Some((folded.at, folded.fold.root?))
+}
+
 /// Which entries and folds are needed for some positions.
 #[derive(Debug)]
 pub struct Spans {
-    roots: Vec<MapRoot>,
+    roots: Vec<(u64, MapRoot)>,
+    /// The folds that are needed with all files.
+    whole: BTreeSet<(Principal, u64)>,
     /// For principals with folds: positions of entries whose changes are in none of the folds that are needed.
     spans: BTreeMap<Principal, Vec<(u64, u64)>>,
     /// The same for others.
@@ -193,16 +199,18 @@ impl Spans {
     pub fn new(folds: &Folds, positions: &Positions) -> Spans {
         let Positions { begin, end, pins } = positions;
         let mut spans = BTreeMap::new();
-        let mut roots = Vec::new();
+        let (mut roots, mut whole) = (Vec::new(), BTreeSet::new());
         for (principal, all) in &folds.by {
             let mut of = Vec::new();
             for (from, to) in pins.iter().map(|pin| (*pin, *pin)).chain([(*begin, *end)]) {
                 let last = folds.before(principal, from);
                 of.push((last.map_or(0, |folded| folded.fold.upto), to));
-                roots.extend(last.and_then(|folded| folded.fold.root));
+                whole.extend(last.map(|folded| (*principal, folded.at)));
+                roots.extend(last.as_ref().and_then(root_of));
             }
             let within = all.iter().filter(|folded| folded.at >= *begin);
-            roots.extend(within.filter_map(|folded| folded.fold.root));
+            whole.extend(within.clone().map(|folded| (*principal, folded.at)));
+            roots.extend(within.filter_map(root_of));
             spans.insert(*principal, of);
         }
         let newest = pins.last().copied().unwrap_or(0).max(*end);
@@ -214,14 +222,20 @@ impl Spans {
         Spans {
             reads_from: starts.min().unwrap_or(newest),
             roots,
+            whole,
             spans,
             unfolded: newest,
         }
     }
 
-    /// The i-tables that are needed, some more than once.
-    pub fn roots(&self) -> &[MapRoot] {
+    /// The i-tables that are needed, each with the position of its fold, some more than once.
+    pub fn roots(&self) -> &[(u64, MapRoot)] {
         &self.roots
+    }
+
+    /// Whether a fold of the principal is needed with all files.
+    pub fn has_whole(&self, principal: &Principal, at: u64) -> bool {
+        self.whole.contains(&(*principal, at))
     }
 
     /// No entry before this position is needed.
@@ -236,6 +250,16 @@ impl Spans {
                 .iter()
                 .any(|(from, to)| (*from..*to).contains(&position)),
             None => position < self.unfolded,
+        }
+    }
+
+    /// Whether that is so for all positions from the first on and before the second.
+    pub fn has_all(&self, principal: &Principal, first: u64, second: u64) -> bool {
+        match self.spans.get(principal) {
+            Some(spans) => spans
+                .iter()
+                .any(|(from, to)| *from <= first && second <= *to),
+            None => second <= self.unfolded,
         }
     }
 

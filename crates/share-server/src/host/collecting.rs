@@ -17,9 +17,11 @@ use trust_shared::ops::Body;
 use trust_shared::outcome::Written;
 
 use super::options::{Collections, quarters};
+use super::record::StoredLeaf;
 use super::{Core, HostError};
 use crate::blocks;
 use crate::blocks::storage::lock;
+use crate::collect::chain::Chain;
 use crate::collect::marking::{Marking, Seen, Source, Unmarked};
 use crate::collect::needed::{Folds, Positions, Spans, Unjudged};
 use ordering::roster::Roster;
@@ -279,8 +281,9 @@ impl<'a> Run<'a> {
         let positions = &ground.positions;
         self.told.window = (positions.begin, positions.end);
         self.told.pins = positions.pins.len() as u64;
-        let spans = self.spans(&ground)?;
-        let marks = self.mark(&ground, &spans, marks)?;
+        let folds = self.folds(&ground)?;
+        let spans = Spans::new(&folds, &ground.positions);
+        let marks = self.mark(&ground, (&folds, &spans), marks)?;
         self.told.marked_blocks = marks.len() as u64;
         self.sweep(&ground, &marks)
     }
@@ -347,19 +350,9 @@ impl<'a> Run<'a> {
             let until = ground.positions.end.min(next.saturating_add(AT_ONCE));
             let leaves = self.core.read(next..until)?;
             for (at, stored) in (next..).zip(leaves) {
-                let unsure = |why: Reject| Uncollected::Unsure {
-                    what: format!("the entry at {at}"),
-                    why: why.to_string(),
-                };
-                let Leaf::Entry(entry) = stored.decode().map_err(unsure)? else {
-                    continue;
-                };
-                let (Some(body), Some(written)) = (&stored.body, ground.roster.written(at, &entry))
-                else {
-                    continue;
-                };
-                let body = Body::decode(body).map_err(unsure)?;
-                each(self, &written, &body)?;
+                if let Some((written, body)) = self.written(ground, at, &stored)? {
+                    each(self, &written, &body)?;
+                }
             }
             next = until;
             self.breathe()?;
@@ -367,7 +360,28 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn spans(&mut self, ground: &Ground) -> Result<Spans, Uncollected> {
+    /// The entry of a leaf, if it has a body.
+    fn written(
+        &self,
+        ground: &Ground,
+        at: u64,
+        stored: &StoredLeaf,
+    ) -> Result<Option<(Written, Body)>, Uncollected> {
+        let unsure = |why: Reject| Uncollected::Unsure {
+            what: format!("the entry at {at}"),
+            why: why.to_string(),
+        };
+        let Leaf::Entry(entry) = stored.decode().map_err(unsure)? else {
+            return Ok(None);
+        };
+        let (Some(body), Some(written)) = (&stored.body, ground.roster.written(at, &entry)) else {
+            return Ok(None);
+        };
+        let body = Body::decode(body).map_err(unsure)?;
+        Ok(Some((written, body)))
+    }
+
+    fn folds(&mut self, ground: &Ground) -> Result<Folds, Uncollected> {
         let volume = Volume::new(
             self.core.volume,
             self.core.blocks.storage().hasher().clone(),
@@ -376,10 +390,15 @@ impl<'a> Run<'a> {
         self.entries(ground, 0, |_, written, body| {
             Ok(folds.entry(written, body, &ground.members)?)
         })?;
-        Ok(Spans::new(&folds, &ground.positions))
+        Ok(folds)
     }
 
-    fn mark(&mut self, ground: &Ground, spans: &Spans, marks: Marks) -> Result<Marks, Uncollected> {
+    fn mark(
+        &mut self,
+        ground: &Ground,
+        (folds, spans): (&Folds, &Spans),
+        marks: Marks,
+    ) -> Result<Marks, Uncollected> {
         let storage = self.core.blocks.storage();
         let source = Everywhere {
             storage,
@@ -394,9 +413,9 @@ impl<'a> Run<'a> {
             let marked = marking.rows(&checkpoint.state);
             marked.map_err(|why| unmarked(why, what))?;
         }
-        for root in spans.roots() {
+        for (at, root) in spans.roots() {
             let marked = marking.table(root);
-            marked.map_err(|why| unmarked(why, || "a fold".to_owned()))?;
+            marked.map_err(|why| unmarked(why, || format!("the fold at {at}")))?;
         }
         self.entries(ground, spans.reads_from(), |_, written, body| {
             let what = || format!("the entry at {}", written.position);
@@ -406,8 +425,37 @@ impl<'a> Run<'a> {
             }
             Ok(())
         })?;
+        // Last: a node on a path is marked without what is below it.
+        self.chain(ground, Chain::new(folds, spans), &mut marking)?;
         self.told.lost_blocks = marking.lost().0;
         Ok(marking.into_source().marks)
+    }
+
+    /// Marks what is needed of older folds.
+    fn chain(
+        &mut self,
+        ground: &Ground,
+        mut chain: Chain<'_>,
+        marking: &mut Marking<Everywhere<'_>>,
+    ) -> Result<(), Uncollected> {
+        let mut end = ground.positions.end;
+        while end > 0 && !chain.is_done(end) {
+            let begin = end.saturating_sub(AT_ONCE);
+            let leaves = self.core.read(begin..end)?;
+            let newest_first = leaves.iter().rev();
+            for (at, stored) in (begin..end).rev().zip(newest_first) {
+                if let Some((written, body)) = self.written(ground, at, stored)? {
+                    for path in chain.entry(&written, &body, &ground.members) {
+                        let what = || format!("the entry at {at}");
+                        let marked = marking.path(&path);
+                        marked.map_err(|why| unmarked(why, what))?;
+                    }
+                }
+            }
+            end = begin;
+            self.breathe()?;
+        }
+        Ok(())
     }
 
     fn sweep(&mut self, ground: &Ground, marks: &Marks) -> Result<(), Uncollected> {

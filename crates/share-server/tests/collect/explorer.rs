@@ -514,7 +514,7 @@ impl World {
             marked: BTreeSet::new(),
             temporary: BTreeSet::new(),
         });
-        for root in spans.roots() {
+        for (_, root) in spans.roots() {
             marking.table(root).map_err(|why| why.to_string())?;
         }
         for (written, body) in entries() {

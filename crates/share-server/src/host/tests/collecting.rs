@@ -9,8 +9,11 @@ use sim::disk::CrashDisk;
 use store::disk::Disk;
 use trust::frame::Packer;
 use trust::inode::Inode;
-use trust::{Handle, Hasher, Record};
+use trust::reach::{Found, Wanted};
+use trust::{Handle, Hasher, Record, Reject};
 use trust_shared::decision::{Decision, Label};
+use trust_shared::effect::replay::Sources;
+use trust_shared::effect::{Blocks, Bodies, Replay, Stop, Volume};
 use trust_shared::itable::Fold;
 use trust_shared::ops::Body;
 
@@ -19,7 +22,10 @@ use super::super::options::CollectionOptions;
 use super::super::{Core, HostError, HostOptions};
 use super::devices::Device;
 use super::world::World;
+use crate::blocks::storage::lock;
 use crate::collect::book::Boot;
+use ordering::roster::outline_of;
+use ordering::scheme::Leaf;
 
 #[path = "../../../tests/collect/spec.rs"]
 #[expect(dead_code, reason = "the explorer uses more of it")]
@@ -120,8 +126,18 @@ impl Writer {
     }
 
     fn fold(&mut self, core: &Arc<Core>, device: &mut Device) -> Result<(), HostError> {
-        let upto = device.seen().size;
-        let files = std::mem::take(&mut self.newest);
+        let (upto, files) = (device.seen().size, std::mem::take(&mut self.newest));
+        self.fold_of(core, device, upto, files)
+    }
+
+    /// Folds what these files are at a position.
+    fn fold_of(
+        &mut self,
+        core: &Arc<Core>,
+        device: &mut Device,
+        upto: u64,
+        files: BTreeMap<u64, Arc<Inode>>,
+    ) -> Result<(), HostError> {
         let (fold, blocks, body) =
             tree::folded(&self.hasher, self.fold, &files, upto, &mut self.made);
         self.store(core, device, &blocks);
@@ -369,6 +385,79 @@ fn missing_block_of_content_is_counted_and_stands_in_nobodys_way() {
     assert_eq!(collected.lost_blocks, 1);
     assert!(collected.removed_blocks > 0);
     assert_eq!(writer.gone(&core), []);
+}
+
+/// A device that begins with the first leaf, and has nothing but what the server has now.
+struct Fresh<'a>(&'a Core);
+
+impl Blocks for Fresh<'_> {
+    fn block(&self, wanted: &Wanted) -> Result<Option<Found>, Reject> {
+        let storage = self.0.blocks.storage();
+        let record = storage.peek(&wanted.handle()).unwrap();
+        let unpack = |record: Record| wanted.unpack(storage.hasher(), &record.frame);
+        record.map(unpack).transpose()
+    }
+}
+
+impl Bodies for Fresh<'_> {
+    fn body(&self, position: u64) -> Result<Option<Arc<Body>>, Reject> {
+        let stored = self.0.read(position..position + 1).unwrap().remove(0);
+        let body = stored.body.map(|body| Body::decode(&body));
+        Ok(body.transpose()?.map(Arc::new))
+    }
+}
+
+impl Fresh<'_> {
+    fn inode(&self, file: u64) -> Result<Option<Arc<Inode>>, Stop> {
+        let (roster, end) = {
+            let state = lock(&self.0.state);
+            let roster = state.orderer.ledger().volume().clone();
+            (roster, state.orderer.published())
+        };
+        let members = roster.members();
+        let storage = self.0.blocks.storage();
+        let volume = Volume::new(self.0.volume, storage.hasher().clone());
+        let mut replay = Replay::new(volume);
+        for (at, stored) in (0..end).zip(self.0.read(0..end).unwrap()) {
+            if let Leaf::Entry(entry) = stored.decode().unwrap() {
+                let written = roster.written(at, &entry).unwrap();
+                let outline = outline_of(&entry).unwrap();
+                replay.push(&written, &outline, members)?;
+            }
+        }
+        replay.grow(end);
+        let from = Sources {
+            members,
+            stored: self,
+        };
+        replay.inode(end, &tree::file(file), from)
+    }
+}
+
+#[test]
+fn device_that_begins_with_the_first_leaf_knows_every_file_after_a_collection() {
+    let world = World::new();
+    let (core, mut device, mut writer) = written(&world, 8).unwrap();
+    // Twice an entry comes between the position of a fold and its own: only the fold before says what it changed.
+    for _ in 0..2 {
+        let upto = device.seen().size;
+        let files = std::mem::take(&mut writer.newest);
+        writer.write(&core, &mut device, 0).unwrap();
+        writer.fold_of(&core, &mut device, upto, files).unwrap();
+    }
+    for _ in 0..12 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    let collected = core.collect();
+    ended(&collected);
+    assert!(collected.removed_blocks > 10, "{collected:?}");
+    assert_eq!(writer.gone(&core), []);
+    for file in 0..3 {
+        let inode = Fresh(&core).inode(file).unwrap().expect("a file");
+        if file == 0 {
+            assert_eq!(Some(&inode), writer.newest.get(&0));
+        }
+    }
 }
 
 /// Collects, stopping at each operation of the disk with the segments; then a restarted server has what is needed, and
