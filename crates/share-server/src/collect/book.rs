@@ -480,3 +480,77 @@ fn decode(bytes: &[u8], (volume, epoch): (VolumeId, u64), tick: Duration) -> Res
         journal,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The vectors of the page that are about these files, in hexadecimal.
+    fn vectors() -> [String; 2] {
+        let page = include_str!("../../../../docs/formats/shared-server.md");
+        let (_, page) = page
+            .split_once("The file `ages` of volume 70…70")
+            .expect("the vectors");
+        let blocks = page.split("```vector\n").skip(1);
+        let inner = blocks.filter_map(|block| block.split("```").next());
+        let mut inner = inner.map(|block| block.split_whitespace().collect());
+        [
+            inner.next().unwrap_or_default(),
+            inner.next().unwrap_or_default(),
+        ]
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    const LOG: (VolumeId, u64) = (VolumeId::from_bytes([0x70; 32]), 0);
+    const TICK: Duration = Duration::from_hours(6);
+    const ID: FileId = FileId([0xa1; 16]);
+
+    fn known() -> Known {
+        Known {
+            unknown: 3,
+            arrived: BTreeMap::from([(FileId([0x5e; 16]), 4)]),
+            sizes: vec![(2, 10), (5, 300)],
+            touched: vec![Record(0x0605_0403_0201 << 16 | 5)],
+        }
+    }
+
+    #[test]
+    fn files_of_ages_have_the_bytes_of_the_page() {
+        let elapsed = TICK * 5 + Duration::from_millis(7);
+        let ages = encode(LOG, TICK, elapsed, &known(), Some(ID));
+        let mut journal = head(ID, Boot(Some([0xb0; 16]))).to_vec();
+        journal.extend(record_bytes(ID, 0, 0x0605_0403_0201 << 16 | 5));
+        journal.extend(record_bytes(ID, 1, 108_000_007 << 16 | TIME));
+        assert_eq!([hex(&ages), hex(&journal)], vectors());
+        let read = decode(&ages, LOG, TICK).unwrap();
+        assert_eq!(
+            (read.elapsed, read.known, read.journal),
+            (elapsed, known(), Some(ID))
+        );
+    }
+
+    #[test]
+    fn file_of_ages_is_refused_with_any_bit_changed_and_of_another_log() {
+        let bytes = encode(LOG, TICK, TICK, &known(), None);
+        assert!(decode(&bytes, LOG, TICK).is_ok());
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1;
+            assert!(decode(&flipped, LOG, TICK).is_err(), "byte {at}");
+        }
+        assert!(decode(&bytes, (LOG.0, 1), TICK).is_err());
+        assert!(decode(&bytes, LOG, TICK * 2).is_err());
+    }
+
+    #[test]
+    fn touch_is_named_by_the_first_six_bytes_of_its_block() {
+        let mut ages = Ages::new(5, 4);
+        let mut name = [9; 32];
+        name[..6].copy_from_slice(&[1, 2, 3, 4, 5, 6]);
+        let touched = ages.touch(&Handle::from_bytes(name), 0);
+        assert_eq!(touched, Touched::New(Record(0x0605_0403_0201 << 16 | 5)));
+    }
+}
