@@ -4,5 +4,6 @@
 
 mod book;
 mod explorer;
+mod folds;
 mod spec;
 mod tree;

@@ -289,6 +289,13 @@ fn retrieved_and_touched_blocks_stay_and_blocks_of_before_a_power_cut_count_as_y
         assert!(device.session.retrieve(block).unwrap().is_some());
         writer.spec.used(*block);
     }
+    // Stored again, beside the copy in the segments, which is the one that stays.
+    let again = blocks(4, &mut writer);
+    writer.store(&core, &device, &again);
+    core.blocks.storage().settle().unwrap();
+    world.pass(Duration::from_secs(130));
+    core.blocks.storage().settle().unwrap();
+    assert_eq!(core.blocks.storage().temporary_blocks(), 0);
     ended(&core.collect());
     assert_eq!(writer.gone(&core), []);
     let gone = blocks(3, &mut writer).pop().unwrap();
