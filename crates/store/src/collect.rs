@@ -19,7 +19,6 @@ use crate::index::Location;
 use crate::index::run::Lookup;
 use crate::names::FileId;
 use crate::notes::{self, Note};
-use crate::repository::Repository;
 use crate::view::View;
 
 /// A segment is rewritten when less than this part of it is live, percent.
@@ -113,9 +112,9 @@ impl Marks {
         Ok(Mark::New)
     }
 
-    /// Looks blocks up in the newest index from now on: others have committed since the marks were begun.
-    pub fn follow(&mut self, repository: &Repository) {
-        self.view = repository.view();
+    /// Looks blocks up in this state of the index from now on.
+    pub(crate) fn follow_view(&mut self, view: Arc<View>) {
+        self.view = view;
         let mut later: Vec<FileId> = self.view.segments().into_iter().collect();
         later.retain(|id| !self.ordinals.contains_key(id));
         later.sort_unstable();

@@ -18,7 +18,6 @@ use trust::tiles::TileName;
 use trust::{Block, BlockKind, Frame, Handle, Hasher, Record, Reject, array, map};
 
 use crate::blocking::Blocking;
-use crate::collect::Marks;
 use crate::disk::{Disk, Local, Patience, io_error, replace_file};
 use crate::history_log;
 pub use crate::history_log::MAX_LEAF_BYTES;
@@ -182,11 +181,6 @@ impl Repository {
     pub fn contains(&self, handle: &Handle) -> Result<bool, StoreError> {
         let found = self.view().locate(self.disk(), handle, Patience::Wait)?;
         Ok(matches!(found, Lookup::At(_)))
-    }
-
-    /// Begins to mark live blocks, for [`Writer::sweep`](crate::Writer::sweep). Needs no writer.
-    pub fn marks(&self) -> Marks {
-        Marks::new(self.disk_shared(), self.view())
     }
 
     /// Every segment that the index names.

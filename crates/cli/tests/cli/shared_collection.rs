@@ -10,12 +10,12 @@ use crate::shared_lab::{Orderer, founded, joined};
 use crate::support::{Home, noise};
 
 /// A day lasts four of these: a quarter of a day for the server.
-const QUARTER: &str = "2s";
+const QUARTER: &str = "4s";
 const COLLECTING: [&str; 6] = ["--collect", "now", "--keep", "1d", "--quarter", QUARTER];
 /// Devices fold after 4,096 to 8,191 changes, and what nobody has folded is needed.
-const FILES: u64 = 1000;
+const FILES: u64 = 700;
 /// Versions until there are two folds at least.
-const VERSIONS: u64 = 18;
+const VERSIONS: u64 = 22;
 
 /// Writes a version of all files on this machine, and puts them.
 fn rewrite(home: &Home, version: u64) {
@@ -53,21 +53,17 @@ fn segment_bytes(orderer: &Orderer) -> u64 {
         .sum()
 }
 
-/// Waits until the segments have less than so many bytes. The server is killed now and then meanwhile.
-fn until_smaller(orderer: &mut Orderer, bytes: u64, kills: bool) {
-    let until = Instant::now() + Duration::from_secs(120);
-    let mut pauses = (1..).map(|number: u64| Duration::from_millis(500 + number * 700 % 1900));
+/// Waits until the segments have less than so many bytes. The server is killed some times before.
+fn until_smaller(orderer: &mut Orderer, bytes: u64) {
+    for pause_ms in [1300, 4100, 6200, 9700] {
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        orderer.kill();
+        orderer.start_with(&COLLECTING);
+    }
+    let until = Instant::now() + Duration::from_secs(240);
     while segment_bytes(orderer) >= bytes {
-        assert!(
-            Instant::now() < until,
-            "{} of {bytes} bytes",
-            segment_bytes(orderer)
-        );
-        if kills && Instant::now() + Duration::from_secs(90) < until {
-            std::thread::sleep(pauses.next().unwrap());
-            orderer.kill();
-            orderer.start_with(&COLLECTING);
-        }
+        let left = segment_bytes(orderer);
+        assert!(Instant::now() < until, "{left} of {bytes} bytes");
         std::thread::sleep(Duration::from_millis(300));
     }
 }
@@ -89,14 +85,13 @@ fn old_versions_go_and_the_window_and_snapshots_read_whole_also_after_kills() {
             orderer.start_with(&COLLECTING);
         }
     }
-    // At most 8,191 changes are not folded: eight versions and a part of one, and the snapshot.
-    let version_bytes = FILES * 4000;
-    until_smaller(&mut orderer, 12 * version_bytes, true);
+    // At most 8,191 changes are not folded: eleven versions and a part of one, and the snapshot.
+    until_smaller(&mut orderer, 14 * FILES * 4000);
     rewrite(&ada, VERSIONS);
     let (before, begin) = (newest(&ada), Instant::now());
     rewrite(&ada, VERSIONS + 1);
     let bob = joined(&ada, "bob");
-    if begin.elapsed() < Duration::from_secs(6) {
+    if begin.elapsed() < Duration::from_secs(12) {
         is_version(&bob, &["--at", &before], VERSIONS, "before");
     }
     is_version(&bob, &[], VERSIONS + 1, "now");

@@ -23,7 +23,7 @@ impl Storage {
 
     /// Begins to mark blocks of the segments.
     pub fn marks(&self) -> Marks {
-        self.repository.marks()
+        Marks::of(&self.repository)
     }
 
     /// Whether the temporary log has the block. Nobody refers to it by that.

@@ -6,7 +6,7 @@
 //! and everything counts as young.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use store::StoreError;
@@ -17,8 +17,6 @@ use trust::volume_id::VolumeId;
 use trust::{Handle, Reject};
 
 use super::ages::{Ages, Known, MAX_SIZES, MAX_TICK, Record, Touched};
-use crate::blocks::Clock;
-use crate::blocks::storage::lock;
 use ordering::checked_file::FileKind;
 
 /// What is known at one time.
@@ -55,6 +53,9 @@ impl Boot {
         Boot(id.map(|id| id.0))
     }
 }
+
+/// Time since an instant that does not change, never going back.
+type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// How time is counted.
 #[derive(Debug, Clone, Copy)]
@@ -330,6 +331,11 @@ impl Journal {
             false => Err("the journal of touches is cut short"),
         }
     }
+}
+
+/// Takes a lock. A thread that panicked holding it has left a touch unkept at most, and its client was told nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn head(id: FileId, boot: Boot) -> [u8; JOURNAL_HEAD_BYTES] {

@@ -7,3 +7,4 @@ mod explorer;
 mod folds;
 mod spec;
 mod tree;
+mod world;

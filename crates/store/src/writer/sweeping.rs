@@ -18,6 +18,7 @@ use crate::index::build::{RunWriter, merge};
 use crate::index::run::Lookup;
 use crate::names::{self, FileId};
 use crate::notes::Note;
+use crate::repository::Repository;
 use crate::segment::{self, Contents};
 
 /// Who knows the age of blocks.
@@ -61,6 +62,18 @@ struct Doomed {
     live: Contents,
     /// What of it goes.
     dead: u64,
+}
+
+impl Marks {
+    /// Begins to mark live blocks, for [`Writer::sweep`]. Needs no writer.
+    pub fn of(repository: &Repository) -> Marks {
+        Marks::new(repository.disk_shared(), repository.view())
+    }
+
+    /// Looks blocks up in the newest index from now on: others have committed since the marks were begun.
+    pub fn follow(&mut self, repository: &Repository) {
+        self.follow_view(repository.view());
+    }
 }
 
 impl Writer {
