@@ -117,6 +117,11 @@ impl Membership {
         pins.map(|(label, size)| (label.as_str(), size.saturating_sub(1)))
     }
 
+    /// For how long the server is asked to keep what was replaced, seconds. None: nobody has decided it.
+    pub fn retention_s(&self) -> Option<u64> {
+        self.0.members.retention_s()
+    }
+
     /// The number of the entry after which the volume was as a snapshot has it.
     pub fn snapshot(&self, name: &str) -> Option<u64> {
         let mut snapshots = self.snapshots();

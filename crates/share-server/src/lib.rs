@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`host`] | the server of a volume: the orderer of [`ordering`] and the block server over one directory |
 //! | [`blocks`] | the block server |
+//! | [`collect`] | which blocks nobody needs any more, and how old they are |
 
 pub mod blocks;
+pub mod collect;
 pub mod host;

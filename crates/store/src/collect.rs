@@ -22,7 +22,7 @@ use crate::notes::{self, Note};
 use crate::view::View;
 
 /// A segment is rewritten when less than this part of it is live, percent.
-const REWRITE_BELOW_PERCENT: u64 = 50;
+pub(crate) const REWRITE_BELOW_PERCENT: u64 = 50;
 
 /// Result of marking a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +36,15 @@ pub enum Mark {
 }
 
 /// The set of live blocks; about 20 bytes each.
+///
+/// Marks stay good while others write: segments never change, so a mark is the place of a record. Of the segments that
+/// come later, no mark tells what is live, and a sweep spares them.
 pub struct Marks {
     disk: Arc<dyn Disk>,
     view: Arc<View>,
     ordinals: HashMap<FileId, u32>,
+    /// Segments with lower ordinals were there when the marks were begun.
+    first: u32,
     /// Ordinal of the segment and offset in it.
     live: HashSet<u64>,
     live_bytes: Vec<u64>,
@@ -78,6 +83,7 @@ impl Marks {
         segments.sort_unstable();
         Marks {
             live_bytes: vec![0; segments.len()],
+            first: segments.len() as u32,
             ordinals: segments.into_iter().zip(0..).collect(),
             live: HashSet::new(),
             disk,
@@ -104,6 +110,39 @@ impl Marks {
             *bytes += u64::from(at.len);
         }
         Ok(Mark::New)
+    }
+
+    /// Looks blocks up in this state of the index from now on.
+    pub(crate) fn follow_view(&mut self, view: Arc<View>) {
+        self.view = view;
+        let mut later: Vec<FileId> = self.view.segments().into_iter().collect();
+        later.retain(|id| !self.ordinals.contains_key(id));
+        later.sort_unstable();
+        for id in later {
+            self.ordinals.insert(id, self.live_bytes.len() as u32);
+            self.live_bytes.push(0);
+        }
+    }
+
+    /// Blocks that are marked.
+    pub fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Bytes of memory of the set, roughly: a slot has eight bytes and one of control.
+    pub fn memory_bytes(&self) -> usize {
+        self.live.capacity() * 8 / 7 * 9 + self.live_bytes.capacity() * 8
+    }
+
+    /// Whether a segment was there when the marks were begun.
+    pub(crate) fn knows(&self, segment: FileId) -> bool {
+        let ordinal = self.ordinals.get(&segment);
+        ordinal.is_some_and(|ordinal| *ordinal < self.first)
     }
 
     /// Whether these marks belong to this state of the index.

@@ -245,7 +245,7 @@ impl Mending<'_> {
         let ids: Vec<FileId> = survey.whole.iter().chain(&self.written).copied().collect();
         let mut writer = RunWriter::begin(disk, &ids)?;
         let known = std::mem::take(&mut self.known);
-        merge(disk, known.into_sorted(), &[], |_| true, &mut writer)?;
+        merge(disk, known.into_sorted(), &[], |_, _| true, &mut writer)?;
         let run = writer.finish()?;
         self.sync(names::INDEX_DIR)?;
         if survey.head.is_none() {

@@ -22,7 +22,7 @@ use crate::disk::{Disk, Local, Patience, io_error, replace_file};
 use crate::history_log;
 pub use crate::history_log::MAX_LEAF_BYTES;
 use crate::index::run::Lookup;
-use crate::names;
+use crate::names::{self, FileId};
 use crate::notes::{self, Note};
 use crate::object::ObjectName;
 use crate::policies;
@@ -181,6 +181,13 @@ impl Repository {
     pub fn contains(&self, handle: &Handle) -> Result<bool, StoreError> {
         let found = self.view().locate(self.disk(), handle, Patience::Wait)?;
         Ok(matches!(found, Lookup::At(_)))
+    }
+
+    /// Every segment that the index names.
+    pub fn segments(&self) -> Vec<FileId> {
+        let mut segments: Vec<FileId> = self.view().segments().into_iter().collect();
+        segments.sort_unstable();
+        segments
     }
 
     /// Number of index entries. It is the number of blocks if none was written twice.

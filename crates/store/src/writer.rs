@@ -13,6 +13,7 @@
 
 mod collecting;
 mod leftovers;
+mod sweeping;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use crate::segment::{SegmentWriter, Written};
 use crate::view::View;
 use leftovers::clear_leftovers;
 pub(crate) use leftovers::lock_for_writing;
+pub use sweeping::{Ages, MostSwept, Swept};
 
 /// Maximum number of index runs after a commit. A look-up of an absent block searches all of them.
 const TARGET_RUNS: usize = 12;
@@ -408,7 +410,7 @@ impl Writer {
         segments.extend(absorbed.iter().flat_map(|r| r.segments()));
         let mut writer = RunWriter::begin(&*self.disk, &segments)?;
         let fresh = std::mem::take(&mut self.pending).into_sorted();
-        merge(&*self.disk, fresh, absorbed, |_| true, &mut writer)?;
+        merge(&*self.disk, fresh, absorbed, |_, _| true, &mut writer)?;
         if let Some(run) = writer.finish()? {
             committed.index_bytes = run.len_bytes;
             runs.insert(0, run);

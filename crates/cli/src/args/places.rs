@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::lock_wait::LockWait;
 use super::publishing::Passphrase;
@@ -57,9 +57,38 @@ pub struct ServeShared {
     /// Space for what was written and not moved to its place yet, at least 4MiB; only with --accept [default: 256MiB]
     #[arg(long, value_name = "SIZE", requires = "accept", value_parser = crate::units::parse_size)]
     pub ring: Option<u64>,
+    /// When blocks that nobody needs any more are removed: once a day, never, or also at the start [default: auto]
+    #[arg(long, value_name = "WHEN", value_enum, requires = "orderer_key")]
+    pub collect: Option<Collect>,
+    /// Keep what was replaced for so long, at least 1d; a volume's `share retain` counts more [default: 30d]
+    #[arg(long, value_name = "TIME", requires = "orderer_key", value_parser = parse_keep)]
+    pub keep: Option<Duration>,
+    /// A quarter of a day lasts so long, for tests.
+    #[arg(long, hide = true, value_parser = parse_duration)]
+    pub quarter: Option<Duration>,
     /// Where the passphrase of the key comes from.
     #[command(flatten)]
     pub passphrase: Passphrase,
+}
+
+/// When blocks that nobody needs are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Collect {
+    /// Once a day, in a quiet moment, and when space is short
+    Auto,
+    /// Never
+    Never,
+    /// At the start, and then as with auto
+    Now,
+}
+
+/// A retention: clients rely on a block for half a day after they have asked for it.
+pub fn parse_keep(text: &str) -> Result<Duration, String> {
+    let keep = parse_duration(text)?;
+    match keep < share_server::host::MIN_KEEP {
+        true => Err("at least 1d".to_owned()),
+        false => Ok(keep),
+    }
 }
 
 /// `bulla pull`.

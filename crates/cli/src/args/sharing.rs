@@ -17,7 +17,7 @@ use super::labels::{parse_label, parse_new_label};
 use super::local::parse_place;
 use super::publishing::{KeyNew, Passphrase, parse_key};
 use super::reading::Past;
-use super::snapshots::ShareSnapshot;
+use super::snapshots::{ShareRetain, ShareSnapshot};
 use super::waiting::Waiting;
 use crate::units::parse_duration;
 
@@ -72,6 +72,8 @@ pub enum ShareCommand {
     Snapshot(ShareSnapshot),
     /// List the snapshots
     Snapshots(ShareVolume),
+    /// Show or set for how long the server keeps what was replaced
+    Retain(ShareRetain),
     /// Publish the files of a shared volume as the next version of a published volume
     Export(ShareExport),
     /// Remove this device's key and memory of a shared volume from this machine
@@ -107,6 +109,7 @@ impl ShareCommand {
             ShareCommand::Checkpoint(_) => "share checkpoint",
             ShareCommand::Snapshot(_) => "share snapshot",
             ShareCommand::Snapshots(_) => "share snapshots",
+            ShareCommand::Retain(_) => "share retain",
             ShareCommand::Export(_) => "share export",
             ShareCommand::Forget(_) => "share forget",
         }

@@ -1,9 +1,12 @@
-//! The words of `bulla share snapshot`.
+//! The words of `bulla share snapshot` and `bulla share retain`.
+
+use std::time::Duration;
 
 use clap::Args;
 use trust::version_name::{BadVersionName, VersionName};
 use trust_shared::decision::Label;
 
+use super::places::parse_keep;
 use super::waiting::Waiting;
 
 /// `bulla share snapshot`.
@@ -20,6 +23,19 @@ pub struct ShareSnapshot {
     /// Take the name away
     #[arg(long)]
     pub remove: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla share retain`.
+#[derive(Debug, Args)]
+pub struct ShareRetain {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// For how long, at least 1d [default: show it]
+    #[arg(value_name = "TIME", value_parser = parse_keep)]
+    pub keep: Option<Duration>,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,

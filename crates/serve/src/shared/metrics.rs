@@ -1,6 +1,7 @@
 //! The state of shared volumes' servers as metrics; docs/metrics.md lists every name.
 
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use share_server::host::{Host, Status};
 
@@ -85,7 +86,7 @@ fn connections(page: &mut Page, net: &Counters) {
 /// Name, value and help of a metric of a volume.
 type OfVolume = (&'static str, fn(&Status) -> u64, &'static str);
 
-const GAUGES: [OfVolume; 7] = [
+const GAUGES: [OfVolume; 11] = [
     (
         "bulla_shared_log_leaves",
         |status| status.leaves,
@@ -120,6 +121,43 @@ const GAUGES: [OfVolume; 7] = [
         "bulla_shared_stuck",
         |status| status.failure.is_some().into(),
         "1 while blocks or leaves cannot move out of the temporary log",
+    ),
+    (
+        "bulla_shared_collected_timestamp_seconds",
+        |status| {
+            let at = status.collected.as_ref().map(|last| last.at);
+            let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            since.map_or(0, |since| since.as_secs())
+        },
+        "When the last collection ended, 0 before the first since the start",
+    ),
+    (
+        "bulla_shared_collection_removed_blocks",
+        |status| {
+            status
+                .collected
+                .as_ref()
+                .map_or(0, |last| last.removed_blocks)
+        },
+        "Blocks that the last collection removed",
+    ),
+    (
+        "bulla_shared_collection_removed_bytes",
+        |status| {
+            status
+                .collected
+                .as_ref()
+                .map_or(0, |last| last.removed_bytes)
+        },
+        "Space that they had",
+    ),
+    (
+        "bulla_shared_collection_hindered",
+        |status| {
+            let last = status.collected.as_ref();
+            last.is_some_and(|last| last.hindered.is_some()).into()
+        },
+        "1 if something stood in the way of the last collection; the log of the server names it",
     ),
 ];
 

@@ -12,9 +12,10 @@ use super::gather::verify;
 use super::index::Position;
 use super::quota::Used;
 use super::storage::{PAGE, Storage, lock};
+use crate::collect::ages::Touched;
 
 /// How often a read follows a block that moves at the same time.
-const TRIES: usize = 3;
+pub(super) const TRIES: usize = 3;
 
 impl Storage {
     /// CSTORE: whether the server has the block, durably. The session counts as a holder then, and the block's age
@@ -26,7 +27,11 @@ impl Storage {
         let found = lock(&self.window).cstore(self.now(), session, handle)?;
         match found {
             Some(position) => self.make_durable(&position).map(|()| true),
-            None => Ok(self.repository.contains(handle)?),
+            None => self
+                .use_permanent(handle, || {
+                    Ok(self.repository.contains(handle)?.then_some(()))
+                })
+                .map(|found| found.is_some()),
         }
     }
 
@@ -38,7 +43,7 @@ impl Storage {
         for _ in 0..TRIES {
             let found = lock(&self.window).retrieve(self.now(), session, handle)?;
             let Some(position) = found else {
-                return self.read_permanent(handle);
+                return self.use_permanent(handle, || self.read_permanent(handle));
             };
             self.make_durable(&position)?;
             if let Some(bytes) =
@@ -48,7 +53,30 @@ impl Storage {
                 return record.map(Some).ok_or(Error::Damaged { handle: *handle });
             }
         }
-        self.read_permanent(handle)
+        self.use_permanent(handle, || self.read_permanent(handle))
+    }
+
+    /// Looks a block of the segments up; if it is there, it is young from now on. A block that is being removed is not
+    /// there.
+    fn use_permanent<T>(
+        &self,
+        handle: &Handle,
+        look: impl Fn() -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Some(ages) = self.ages.get() else {
+            return look();
+        };
+        loop {
+            let steps = ages.with(|ages| ages.steps());
+            let Some(found) = look()? else {
+                return Ok(None);
+            };
+            match ages.touch(handle, steps).ok_or(Error::Stopped)? {
+                Touched::Known | Touched::New(_) => return Ok(Some(found)),
+                Touched::Gone => return Ok(None),
+                Touched::Again => {}
+            }
+        }
     }
 
     /// DECREF: whether the block will be dropped unless somebody asks for it. It has no effect on blocks that another
@@ -75,7 +103,7 @@ impl Storage {
         Ok(())
     }
 
-    fn read_permanent(&self, handle: &Handle) -> Result<Option<Record>, Error> {
+    pub(super) fn read_permanent(&self, handle: &Handle) -> Result<Option<Record>, Error> {
         let mut found = None;
         self.repository
             .read_blocking(&[*handle], 0, &mut |region| {

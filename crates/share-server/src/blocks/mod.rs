@@ -23,14 +23,12 @@
 //! | `entries` | how long the log keeps the orderer's entries |
 //! | `peek` | what a temporary log holds, read without changing it |
 //! | `moving` | from the temporary log to the segments |
+//! | `sweeping` | old blocks go out of the segments |
 //! | [`server`] | the two threads that call these steps |
 //! | [`batch`] | what clients give at once, and what they are told |
 //! | [`error`] | [`Error`] |
 //!
-//! **Collection** of blocks that nothing refers to any more comes later. It needs what the block server does not
-//! know: what any position of the last 24 hours reaches, from the orderer. And it needs what the server does not
-//! keep yet: which permanent blocks were stored, asked for or retrieved since then. Until both exist, nothing in the
-//! segments is ever removed.
+//! Blocks that nobody needs any more are removed by [`crate::collect`], which asks `sweeping` for it.
 
 pub mod batch;
 mod calls;
@@ -47,6 +45,7 @@ pub mod record;
 pub mod server;
 mod split;
 pub mod storage;
+mod sweeping;
 pub mod window;
 
 pub use batch::{Batch, Done, Receipt};

@@ -2,6 +2,7 @@
 //! Then the log's space is free, unless the orderer needs its entries.
 
 use store::Writer;
+use trust::Record;
 use wal::Lsn;
 
 use super::calls::record_of;
@@ -117,7 +118,7 @@ impl Storage {
         };
         let mut appended = false;
         for block in direct.iter_mut().flat_map(|batch| &mut batch.blocks) {
-            block.is_new = writer.append(&block.record)?;
+            block.is_new = self.put(writer, &block.record)?;
             appended |= block.is_new;
             moved.direct += 1;
         }
@@ -130,6 +131,15 @@ impl Storage {
             moved.written_bytes = committed.segment_bytes + committed.index_bytes;
         }
         Ok(())
+    }
+
+    /// Appends a block to the segments, unless it is there: then it is young again. Returns whether it did.
+    fn put(&self, writer: &mut Writer, record: &Record) -> Result<bool, Error> {
+        let is_new = writer.append(record)?;
+        if let Some(ages) = self.ages.get().filter(|_| !is_new) {
+            ages.renew(&record.handle);
+        }
+        Ok(is_new)
     }
 
     /// Appends blocks of one record of the log to the segment, with one read. Returns whether there were new ones.
@@ -151,7 +161,7 @@ impl Storage {
             let at = (block.position.offset - from) as usize;
             let frame = pages.slice(at..at + block.position.length as usize);
             match record_of(block.handle, frame, &self.hasher) {
-                Some(record) => appended |= writer.append(&record)?,
+                Some(record) => appended |= self.put(writer, &record)?,
                 // A damaged block must not take the place of a good copy that a client may still store.
                 None => {
                     tracing::error!(handle = %block.handle, "a block is damaged in the temporary log, and lost")

@@ -6,7 +6,7 @@
 //! One that is opened anew goes on. If the segments fail, a full disk for one, the log goes on until it is full.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use store::{Repository, Writer};
@@ -23,6 +23,7 @@ use super::record::{BLOCKS, Body, ENTRIES, MAX_TEMPORARY_BYTES, STORED};
 use super::split::split;
 use super::window::{Offer, Window};
 use super::{Device, Session};
+use crate::collect::book::Book;
 
 /// The shortest ring of a temporary log: blocks of 128 KiB and more fit into a frame.
 pub const MIN_RING_BYTES: u64 = 4 << 20;
@@ -85,6 +86,8 @@ pub struct Storage {
     pub(super) direct: Mutex<Waiting<Direct>>,
     /// Held while blocks are written to segments.
     pub(super) writer: Mutex<Option<Writer>>,
+    /// When the blocks of the segments were used last, if they are collected.
+    pub(super) ages: OnceLock<Arc<Book>>,
 }
 
 /// What waits for a thread.
@@ -169,6 +172,7 @@ impl Storage {
             committing: Mutex::default(),
             direct: Mutex::default(),
             writer: Mutex::default(),
+            ages: OnceLock::new(),
         })
     }
 
@@ -180,6 +184,11 @@ impl Storage {
     /// Most bytes of the orderer's records in a batch, counting eight more for each record.
     pub fn most_entry_bytes(&self) -> u64 {
         Size::most_header_bytes(self.log.max_frame_bytes())
+    }
+
+    /// Names blocks.
+    pub fn hasher(&self) -> &Hasher {
+        &self.hasher
     }
 
     /// The permanent store.

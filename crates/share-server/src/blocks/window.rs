@@ -368,6 +368,11 @@ impl Window {
         released
     }
 
+    /// Where a block is in the temporary log. Changes nothing.
+    pub fn peek(&self, handle: &Handle) -> Option<Position> {
+        self.index.position(self.index.find(handle)?)
+    }
+
     /// Whether a block is in the temporary log. Changes nothing.
     pub fn contains(&self, handle: &Handle) -> bool {
         self.index.find(handle).is_some()

@@ -81,6 +81,12 @@ impl Board {
         board
     }
 
+    /// What is kept, as it was read.
+    pub(super) fn checkpoints(&self) -> impl Iterator<Item = Checkpoint> + '_ {
+        let read = |kept: &Kept| Posted::decode(&kept.bytes)?.read(&self.policies);
+        self.kept.iter().filter_map(move |kept| read(kept).ok())
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut out = FORM.begin(self.policies.chain().volume(), self.epoch());
         out.varint(self.kept.len() as u64);

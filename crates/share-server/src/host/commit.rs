@@ -88,6 +88,10 @@ impl Signals {
         self.to_move.notify_one();
     }
 
+    pub fn is_stopped(&self) -> bool {
+        lock(&self.waiting).stop
+    }
+
     pub fn stop(&self) {
         lock(&self.waiting).stop = true;
         self.to_commit.notify_all();

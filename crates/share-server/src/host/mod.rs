@@ -19,7 +19,7 @@
 //! | [`promise`] | an entry is ordered after the blocks that came before it |
 //! | `moving` | leaves go from the temporary log to files |
 //! | `pulse` | when each device is sent a heartbeat |
-//! | `worker` | the two threads that call these |
+//! | `worker` | the threads that call these |
 //! | `start` | reading the directory |
 //! | `directory` | the names in it; a new one |
 //! | `below` | where the log of each epoch lies |
@@ -38,11 +38,13 @@
 //! | `outside` | [`Outside`]: the blocks in the directory, for another program |
 //! | `repair` | [`Repaired`]: what is damaged is made again |
 //! | `parts`, `small` | the parts of a directory, and its small files, for these two |
+//! | `collecting` | a collection, and when it runs |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
 mod accused;
 mod below;
 mod checkpoints;
+mod collecting;
 mod commit;
 mod confirmed;
 mod counts;
@@ -93,14 +95,16 @@ use self::tail::Tail;
 use self::trail::Trail;
 use crate::blocks::storage::lock;
 use crate::blocks::{self, Batch, Done, Server, Storage};
+use crate::collect::book::Book;
 use ordering::orderer::Orderer;
 use ordering::roster::{Product, Roster};
 
+pub use collecting::{Collected, Uncollected};
 pub use counts::Counts;
 pub use draft::{Delivery, Draft};
 pub use error::HostError;
 pub use examine::{Examined, Fault, Watch};
-pub use options::HostOptions;
+pub use options::{CollectionOptions, Collections, HostOptions, MIN_KEEP};
 pub use outside::Outside;
 pub use record::StoredLeaf;
 pub use repair::{DeviceLog, DeviceMemory, OpenDevice, RepairSource, Repaired};
@@ -129,6 +133,8 @@ pub struct Status {
     pub stopped: Option<HostError>,
     /// Why leaves or blocks did not move out of the temporary log when they were to last.
     pub failure: Option<HostError>,
+    /// The last collection since the start.
+    pub collected: Option<Collected>,
 }
 
 impl Host {
@@ -310,6 +316,10 @@ pub(crate) struct Core {
     board: Mutex<checkpoints::Board>,
     signals: Arc<Signals>,
     failure: Mutex<Option<HostError>>,
+    /// When blocks were used last.
+    book: Arc<Book>,
+    /// The last collection.
+    collected: Mutex<Option<Collected>>,
 }
 
 /// What is changed by messages and commits.
@@ -430,6 +440,7 @@ impl Core {
             log_bytes: (log.free(), log.ring_bytes()),
             counts: state.counts,
             stopped: state.stopped.clone(),
+            collected: lock(&self.collected).clone(),
             failure: failure.or_else(|| self.blocks.failure().map(HostError::Blocks)),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::mailbox::Bounds;
 use super::rate::Rate;
 use crate::blocks;
+use crate::collect::book::Boot;
 use ordering::orderer::Limits;
 
 /// How a [`Host`](super::Host) works.
@@ -30,6 +31,60 @@ pub struct HostOptions {
     pub move_bytes: u64,
     /// How long leaves wait there at most.
     pub move_after: Duration,
+    /// When blocks that nobody needs are removed.
+    pub collection: CollectionOptions,
+}
+
+/// When collections run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Collections {
+    /// Once a day, in a quiet moment, and when space is short.
+    Auto,
+    /// Never.
+    Never,
+    /// At the start, and then as with `Auto`.
+    Now,
+}
+
+/// When blocks that nobody needs are removed.
+#[derive(Debug, Clone, Copy)]
+pub struct CollectionOptions {
+    /// When collections run.
+    pub runs: Collections,
+    /// For how long what was replaced is kept, if the administrators have not decided it. A day at least.
+    pub keep: Duration,
+    /// How long a quarter of a day lasts. Another value is for tests.
+    pub quarter: Duration,
+    /// The run of the machine's kernel.
+    pub boot: Boot,
+    /// How long the files of a removed segment stay for reads that have begun.
+    pub grace: Duration,
+    /// A collection rests so many times as long as it works.
+    pub rest: u32,
+}
+
+impl Default for CollectionOptions {
+    fn default() -> Self {
+        CollectionOptions {
+            runs: Collections::Auto,
+            keep: Duration::from_hours(30 * 24),
+            quarter: QUARTER,
+            boot: Boot::current(),
+            grace: Duration::from_mins(10),
+            rest: 5,
+        }
+    }
+}
+
+/// A quarter of a day: the unit in which the age of blocks is counted.
+pub const QUARTER: Duration = Duration::from_hours(6);
+/// The shortest retention: clients rely on a block for half a day after they have asked for it.
+pub const MIN_KEEP: Duration = Duration::from_hours(24);
+
+/// Quarters of a day in a retention.
+pub(super) fn quarters(keep: Duration) -> u32 {
+    let keep = keep.max(MIN_KEEP).as_secs();
+    u32::try_from(keep.div_ceil(QUARTER.as_secs())).unwrap_or(u32::MAX)
 }
 
 impl Default for HostOptions {
@@ -57,6 +112,7 @@ impl Default for HostOptions {
             gather: Duration::from_millis(1),
             move_bytes: 8 << 20,
             move_after: Duration::from_mins(10),
+            collection: CollectionOptions::default(),
         }
     }
 }

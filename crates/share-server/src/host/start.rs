@@ -22,12 +22,14 @@ use super::gather::Gather;
 use super::leaves::{Found, Leaves};
 use super::mailbox::Mailbox;
 use super::moving::Released;
+use super::options::quarters;
 use super::rate::Rates;
 use super::record::{LEAVES as KIND, StoredLeaf, read_record};
 use super::tail::Tail;
 use super::trail::{Snapshot, Trail};
 use super::{Blocks, Core, Counts, HostError, HostOptions, State};
 use crate::blocks::{self, Clock, Device, Storage};
+use crate::collect::book::{Book, Times};
 use ordering::ledger::Ledger;
 use ordering::orderer::Orderer;
 use ordering::prefixes::{PAGE, Recent, WINDOW};
@@ -61,7 +63,15 @@ pub(super) fn start(
     is_orderer(&policies, &orderer)?;
     let volume = policies.chain().volume();
     let epoch = policies.newest_epoch().number;
-    let (storage, found) = open_blocks(&place, &policies, options.blocks, clock)?;
+    let (storage, found) = open_blocks(&place, &policies, options.blocks, Arc::clone(&clock))?;
+    let times = Times {
+        tick: options.collection.quarter,
+        window: quarters(options.collection.keep),
+        boot: options.collection.boot,
+    };
+    let book = Book::open(Arc::clone(&place.disk), (volume, epoch), clock, times)?;
+    let book = Arc::new(book);
+    storage.keep_ages(Arc::clone(&book));
     let Opened {
         leaves,
         trail,
@@ -107,6 +117,8 @@ pub(super) fn start(
         board: Mutex::new(Board::read(&*place.disk, policies)),
         signals: Arc::new(Signals::default()),
         failure: Mutex::default(),
+        book,
+        collected: Mutex::default(),
         place,
     })
 }

@@ -1,11 +1,11 @@
-//! The two threads of a server: one signs notes and keeps deadlines; the other moves leaves to files.
+//! The threads of a server: one signs notes and keeps deadlines; another moves leaves to files; the third collects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::commit::Woken;
 use super::session::Bell;
-use super::{Core, Host, HostError, State, mailbox};
+use super::{Core, Host, HostError, State, collecting, mailbox};
 use crate::blocks::storage::lock;
 
 /// The devices are looked at so often at most, because each look is at all of them.
@@ -30,6 +30,7 @@ impl Host {
         for (name, work) in [
             ("host commit", commit as fn(&Arc<Core>)),
             ("host move", move_leaves),
+            ("host collect", collecting::run),
         ] {
             let core = Arc::clone(&host.core);
             let thread = std::thread::Builder::new().name(name.to_owned());
@@ -48,6 +49,9 @@ impl Drop for Host {
         self.core.blocks.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join(); // a panic was reported by its thread
+        }
+        if let Err(error) = self.core.book.close() {
+            tracing::warn!(%error, "when blocks were used last is not written");
         }
         let calls = lock(&self.core.mailbox).close();
         mailbox::call(calls);

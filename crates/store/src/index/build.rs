@@ -173,7 +173,7 @@ pub fn merge<'a>(
     disk: &'a dyn Disk,
     fresh: impl Iterator<Item = (Handle, Location)> + 'a,
     runs: &'a [Arc<Run>],
-    keep: impl Fn(&Location) -> bool,
+    keep: impl Fn(&Handle, &Location) -> bool,
     writer: &mut RunWriter<'_>,
 ) -> Result<(), StoreError> {
     let mut sources: Vec<Source<'a>> = vec![Box::new(fresh.map(Ok))];
@@ -191,7 +191,7 @@ pub fn merge<'a>(
             if let Some((handle, at)) = *head
                 && handle == least
             {
-                if !written && keep(&at) {
+                if !written && keep(&handle, &at) {
                     writer.push(handle, at)?;
                 }
                 written = true;

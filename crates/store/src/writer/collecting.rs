@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use trust::Handle;
+
 use super::Writer;
 use crate::collect::{Collected, CollectedNote, Marks, record_at};
 use crate::disk::damaged;
@@ -73,7 +75,7 @@ impl Writer {
         let old = self.view.runs.clone();
         let mut writer = RunWriter::begin(&*self.disk, &segments)?;
         let fresh = std::mem::take(&mut self.pending).into_sorted();
-        let is_live = |at: &Location| {
+        let is_live = |_: &Handle, at: &Location| {
             written.contains(&at.segment) || (kept.contains(&at.segment) && marks.is_live(at))
         };
         merge(&*self.disk, fresh, &old, is_live, &mut writer)?;

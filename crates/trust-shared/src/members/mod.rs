@@ -279,6 +279,15 @@ impl Members {
         &self.pins
     }
 
+    /// Sizes of the prefixes that snapshots name, also of those that are decided and have no effect yet.
+    pub fn pinned(&self) -> impl Iterator<Item = u64> + '_ {
+        let waiting = self.late.iter().filter_map(|late| match &late.decision {
+            Decision::Pin { size, .. } => Some(*size),
+            _ => None,
+        });
+        self.pins.values().copied().chain(waiting)
+    }
+
     /// For how long the server is asked to keep what was replaced, seconds. None: nobody has decided it.
     pub fn retention_s(&self) -> Option<u64> {
         self.retention_s

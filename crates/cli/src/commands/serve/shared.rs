@@ -10,13 +10,13 @@ use ::serve::net::{Counters, Listen};
 use ::serve::shared::{Server, limits};
 use serde_json::json;
 use share_server::blocks::storage::MIN_RING_BYTES;
-use share_server::host::{Host, HostError, HostOptions};
+use share_server::host::{CollectionOptions, Collections, Host, HostError, HostOptions};
 use trust::key::SecretKey;
 use trust::statement::VolumeId;
 use wal::LogError;
 
 use crate::address::listen_address;
-use crate::args::{Global, Serve, ServeShared};
+use crate::args::{Collect, Global, Serve, ServeShared};
 use crate::commands::key;
 use crate::failure::{Failure, Kind, Outcome, io_kind};
 use crate::output::{Output, fields};
@@ -55,6 +55,8 @@ impl Ordering {
             let unused = [
                 (flags.accept.is_some(), "--accept"),
                 (flags.orderer_key.is_some(), "--orderer-key"),
+                (flags.collect.is_some(), "--collect"),
+                (flags.keep.is_some(), "--keep"),
             ];
             return match unused.iter().find(|(is_given, _)| *is_given) {
                 None => Ok(None),
@@ -73,7 +75,7 @@ impl Ordering {
         if let Some(genesis) = &flags.accept {
             accept(first, genesis, &key, flags)?;
         }
-        let volumes = paths.into_iter().map(|path| Opened::at(path, &key));
+        let volumes = paths.into_iter().map(|path| Opened::at(path, &key, flags));
         let volumes = volumes.collect::<Outcome<Vec<_>>>()?;
         if let Some((one, other)) = Opened::twins(&volumes) {
             let (one, other) = (one.display(), other.display());
@@ -118,8 +120,16 @@ impl Ordering {
 }
 
 impl Opened {
-    fn at(path: &Path, key: &SecretKey) -> Outcome<Opened> {
-        let host = Host::open(path, key.clone(), HostOptions::default())?;
+    fn at(path: &Path, key: &SecretKey, flags: &ServeShared) -> Outcome<Opened> {
+        let mut options = HostOptions {
+            collection: collection(flags),
+            ..HostOptions::default()
+        };
+        if let Some(quarter) = flags.quarter {
+            // Blocks leave the temporary log sooner, too.
+            options.blocks.window = options.blocks.window.min(quarter);
+        }
+        let host = Host::open(path, key.clone(), options)?;
         let path = path.to_owned();
         Ok(Opened { path, host })
     }
@@ -185,6 +195,23 @@ fn needless(flag: &str) -> Failure {
     let error = format!("{flag} is given, and no REPO is a shared volume");
     let hint = "make one with --accept GENESIS, which `bulla share init` wrote";
     Failure::new(Kind::Usage, error).with_hint(hint)
+}
+
+/// When blocks that nobody needs are removed.
+fn collection(flags: &ServeShared) -> CollectionOptions {
+    let mut options = CollectionOptions::default();
+    options.runs = match flags.collect.unwrap_or(Collect::Auto) {
+        Collect::Auto => Collections::Auto,
+        Collect::Never => Collections::Never,
+        Collect::Now => Collections::Now,
+    };
+    options.keep = flags.keep.unwrap_or(options.keep);
+    if let Some(quarter) = flags.quarter {
+        options.quarter = quarter;
+        options.grace = options.grace.min(quarter);
+        options.rest = options.rest.min(1);
+    }
+    options
 }
 
 /// Makes the directory, unless it is the server of this volume already.

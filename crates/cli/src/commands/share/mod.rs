@@ -72,6 +72,7 @@ pub fn run(
         ShareCommand::Checkpoint(args) => checkpoint::run(args, global, config, output),
         ShareCommand::Snapshot(args) => snapshots::snapshot(args, config, output),
         ShareCommand::Snapshots(args) => snapshots::list(args, config, output),
+        ShareCommand::Retain(args) => snapshots::retain(args, config, output),
         ShareCommand::Export(args) => export::run(args, global, config, output),
         ShareCommand::Forget(args) => forget::run(args, global, config, output),
         ShareCommand::Recover(args) => recover::recover(args, global, config, output),

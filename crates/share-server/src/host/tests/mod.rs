@@ -1,5 +1,6 @@
 //! The server of a shared volume: what devices get from it, crashes at every write, a real kill, and hostile devices.
 
+mod collecting;
 mod crash;
 mod damage;
 mod devices;

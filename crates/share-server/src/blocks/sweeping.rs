@@ -1,0 +1,106 @@
+//! What a collection asks of the storage: to look at blocks without using them, and to remove old ones in bounded steps.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::Writer;
+use store::collect::Marks;
+use store::names::FileId;
+use store::writer::{Ages, MostSwept, Swept};
+use trust::{Handle, Record};
+
+use super::calls::{TRIES, record_of};
+use super::error::Error;
+use super::storage::{Storage, lock};
+use crate::collect::book::Book;
+
+impl Storage {
+    /// From now on it is known when the blocks of the segments were used last. For the time before the first session.
+    pub fn keep_ages(&self, book: Arc<Book>) {
+        let _ = self.ages.set(book);
+    }
+
+    /// Begins to mark blocks of the segments.
+    pub fn marks(&self) -> Marks {
+        Marks::of(&self.repository)
+    }
+
+    /// Whether the temporary log has the block. Nobody refers to it by that.
+    pub fn has_temporary(&self, handle: &Handle) -> bool {
+        lock(&self.window).contains(handle)
+    }
+
+    /// A block, wherever it lies. Nobody refers to it by that, and it gets no younger.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Log`], [`Error::Store`].
+    pub fn peek(&self, handle: &Handle) -> Result<Option<Record>, Error> {
+        for _ in 0..TRIES {
+            let found = lock(&self.window).peek(handle);
+            let Some(position) = found else {
+                break;
+            };
+            self.make_durable(&position)?;
+            let length = position.length as usize;
+            if let Some(bytes) = self.read_temporary(&position, position.offset, length)? {
+                let record = record_of(*handle, bytes, &self.hasher);
+                return record.map(Some).ok_or(Error::Damaged { handle: *handle });
+            }
+        }
+        self.read_permanent(handle)
+    }
+
+    /// A step of a sweep: removes what is neither marked nor young from the first of these segments. Nothing moves to
+    /// the segments meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Store`]: nothing is removed.
+    pub fn sweep(
+        &self,
+        marks: &Marks,
+        segments: &mut VecDeque<FileId>,
+        most: MostSwept,
+        grace: Duration,
+    ) -> Result<Swept, Error> {
+        let Some(book) = self.ages.get() else {
+            return Ok(Swept::default());
+        };
+        let mut held = lock(&self.writer);
+        let writer = match &mut *held {
+            Some(writer) => writer,
+            none => none.insert(Writer::begin(&self.repository)?),
+        };
+        let swept = writer.sweep(marks, segments, &Judge(book), most, grace);
+        book.with(|ages| ages.step_ended());
+        if swept.is_err() {
+            *held = None;
+        }
+        Ok(swept?)
+    }
+
+    /// Removes files whose grace is over.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub fn clear(&self) -> Result<(), Error> {
+        let mut held = lock(&self.writer);
+        // There is one writer at a time, and one that begins clears.
+        *held = None;
+        *held = Some(Writer::begin(&self.repository)?);
+        Ok(())
+    }
+}
+
+/// The ages, for the store.
+struct Judge<'a>(&'a Book);
+
+impl Ages for Judge<'_> {
+    fn is_old(&self, segment: FileId, block: &Handle) -> bool {
+        self.0.with(|ages| ages.is_old(segment, block))
+    }
+
+    fn condemn(&self, segment: FileId, block: &Handle) -> bool {
+        self.0.with(|ages| ages.condemn(segment, block))
+    }
+}

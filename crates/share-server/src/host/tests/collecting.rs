@@ -1,0 +1,531 @@
+//! Collections over real storage: old versions go, and every position of the window reads whole, whatever crashes. What
+//! must be there says the specification of the explorer (`tests/collect/spec.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sim::disk::CrashDisk;
+use store::disk::Disk;
+use trust::frame::Packer;
+use trust::inode::Inode;
+use trust::reach::{Found, Wanted};
+use trust::{Handle, Hasher, Record, Reject};
+use trust_shared::decision::{Decision, Label};
+use trust_shared::effect::replay::Sources;
+use trust_shared::effect::{Blocks, Bodies, Replay, Stop, Volume};
+use trust_shared::itable::Fold;
+use trust_shared::ops::Body;
+
+use super::super::collecting::{Collected, Uncollected};
+use super::super::options::CollectionOptions;
+use super::super::{Core, HostError, HostOptions};
+use super::devices::Device;
+use super::world::World;
+use crate::blocks::storage::lock;
+use crate::collect::book::Boot;
+use ordering::roster::outline_of;
+use ordering::scheme::Leaf;
+
+#[path = "../../../tests/collect/spec.rs"]
+#[expect(dead_code, reason = "the explorer uses more of it")]
+mod spec;
+#[path = "../../../tests/collect/tree.rs"]
+#[expect(dead_code, reason = "the explorer uses more of it")]
+mod tree;
+
+use spec::{Entry, Spec};
+use tree::Made;
+
+/// A quarter of a day takes so long here: more than the window of dereferencing.
+const QUARTER: Duration = Duration::from_secs(200);
+const BEFORE: Boot = Boot(Some([1; 16]));
+const AFTER: Boot = Boot(Some([2; 16]));
+
+fn options(boot: Boot) -> HostOptions {
+    HostOptions {
+        collection: CollectionOptions {
+            keep: Duration::ZERO,
+            quarter: QUARTER,
+            boot,
+            grace: Duration::ZERO,
+            rest: 0,
+            ..CollectionOptions::default()
+        },
+        ..HostOptions::default()
+    }
+}
+
+/// A device that writes versions of files, and what must be there.
+struct Writer {
+    spec: Spec,
+    made: Made,
+    hasher: Hasher,
+    newest: BTreeMap<u64, Arc<Inode>>,
+    fold: Option<Fold>,
+    fold_blocks: Vec<Handle>,
+    versions: u64,
+}
+
+impl Writer {
+    fn new(core: &Core) -> Writer {
+        let mut spec = Spec::default();
+        spec.append(Entry::Other);
+        Writer {
+            spec,
+            made: Made::new(),
+            hasher: core.blocks.storage().hasher().clone(),
+            newest: BTreeMap::new(),
+            fold: None,
+            fold_blocks: Vec::new(),
+            versions: 0,
+        }
+    }
+
+    fn record(&self, handle: &Handle) -> Record {
+        let (kind, bytes) = self.made.get(handle).unwrap();
+        Record {
+            handle: *handle,
+            frame: Packer::new().pack(*kind, bytes).unwrap(),
+        }
+    }
+
+    fn store(&mut self, core: &Arc<Core>, device: &Device, blocks: &[Handle]) {
+        let records = blocks.iter().map(|block| self.record(block)).collect();
+        device.session.store(records, Box::new(|_| {}));
+        core.pump();
+        for block in blocks {
+            self.spec.used(*block);
+        }
+    }
+
+    fn order(
+        &mut self,
+        core: &Arc<Core>,
+        device: &mut Device,
+        body: &Body,
+        entry: Entry,
+    ) -> Result<(), HostError> {
+        let request = device.entry(body.ops().to_vec());
+        device.session.receive(&request)?;
+        core.pump();
+        device.draw()?;
+        self.spec.append(entry);
+        Ok(())
+    }
+
+    /// Writes a new version of a file.
+    fn write(&mut self, core: &Arc<Core>, device: &mut Device, file: u64) -> Result<(), HostError> {
+        self.versions += 1;
+        let (inode, blocks) = tree::version(&self.hasher, self.versions, &mut self.made);
+        self.store(core, device, &blocks);
+        let body = tree::set(file, &inode);
+        self.order(core, device, &body, Entry::Set(file, blocks))?;
+        self.newest.insert(file, inode);
+        Ok(())
+    }
+
+    fn fold(&mut self, core: &Arc<Core>, device: &mut Device) -> Result<(), HostError> {
+        let (upto, files) = (device.seen().size, std::mem::take(&mut self.newest));
+        self.fold_of(core, device, upto, files)
+    }
+
+    /// Folds what these files are at a position.
+    fn fold_of(
+        &mut self,
+        core: &Arc<Core>,
+        device: &mut Device,
+        upto: u64,
+        files: BTreeMap<u64, Arc<Inode>>,
+    ) -> Result<(), HostError> {
+        let (fold, blocks, body) =
+            tree::folded(&self.hasher, self.fold, &files, upto, &mut self.made);
+        self.store(core, device, &blocks);
+        self.fold_blocks.clone_from(&blocks);
+        self.fold = Some(fold);
+        self.order(core, device, &body, Entry::Fold(blocks))
+    }
+
+    /// A quarter of a day passes, and everything moves to the segments.
+    fn quarter(&mut self, core: &Core, world: &World) -> Result<(), HostError> {
+        world.pass(QUARTER);
+        self.spec.now += 2;
+        core.blocks.storage().settle()?;
+        core.count_time();
+        Ok(())
+    }
+
+    /// What is needed and cannot be read.
+    fn gone(&self, core: &Core) -> Vec<Handle> {
+        let storage = core.blocks.storage();
+        let is_whole = |block: &Handle| {
+            let read = storage.peek(block).ok().flatten();
+            read.is_some_and(|record| record == self.record(block))
+        };
+        let needed = self.spec.needed().into_iter();
+        needed.filter(|block| !is_whole(block)).collect()
+    }
+}
+
+/// A volume whose files were written in each of so many quarters of a day.
+fn written(world: &World, quarters: u64) -> Result<(Arc<Core>, Device, Writer), HostError> {
+    let core = world.open_with(options(BEFORE))?;
+    let mut device = Device::connect(&core, 1)?;
+    let resume = device.resume(1);
+    device.session.receive(&resume)?;
+    core.pump();
+    device.draw()?;
+    let mut writer = Writer::new(&core);
+    for quarter in 0..quarters {
+        for file in 0..3 {
+            writer.write(&core, &mut device, file)?;
+        }
+        if quarter % 2 == 1 {
+            writer.fold(&core, &mut device)?;
+        }
+        writer.quarter(&core, world)?;
+    }
+    Ok((core, device, writer))
+}
+
+fn ended(collected: &Collected) {
+    assert!(collected.hindered.is_none(), "{:?}", collected.hindered);
+}
+
+fn segment_bytes(world: &World) -> u64 {
+    let files = world.blocks.files();
+    let segments = files.iter().filter(|name| name.ends_with(".seg"));
+    let len = |name: &String| world.blocks.open(name).unwrap().len_bytes().unwrap();
+    segments.map(len).sum()
+}
+
+#[test]
+fn old_versions_go_and_every_position_of_the_window_and_each_pin_reads_whole() {
+    let world = World::new();
+    let (core, mut device, mut writer) = written(&world, 12).unwrap();
+    // A snapshot of how it is now. It counts when its author writes again.
+    let size = device.seen().size;
+    let pin = Decision::Pin {
+        label: Label::new("kept").unwrap(),
+        size,
+    };
+    let pin = Body::new(vec![trust_shared::calls::decide(pin)]).unwrap();
+    writer
+        .order(&core, &mut device, &pin, Entry::Other)
+        .unwrap();
+    writer.spec.pins.insert(size);
+    let all: Vec<Handle> = writer.made.keys().copied().collect();
+    let mut removed = 0;
+    for quarter in 0..20 {
+        for file in 0..3 {
+            writer.write(&core, &mut device, file).unwrap();
+        }
+        if quarter % 3 == 0 {
+            writer.fold(&core, &mut device).unwrap();
+        }
+        writer.quarter(&core, &world).unwrap();
+        let collected = core.collect();
+        ended(&collected);
+        assert_eq!(writer.gone(&core), [], "quarter {quarter}");
+        removed += collected.removed_blocks;
+    }
+    let storage = core.blocks.storage();
+    let left = all
+        .iter()
+        .filter(|block| storage.peek(block).unwrap().is_some());
+    let left = left.count();
+    assert!(removed > 50, "{removed} blocks removed");
+    assert!(
+        left < all.len() / 2,
+        "{left} of {} old blocks are left",
+        all.len()
+    );
+    let before = segment_bytes(&world);
+    storage.clear().unwrap();
+    let after = segment_bytes(&world);
+    assert!(
+        after < before,
+        "the space is free: {after} of {before} bytes"
+    );
+    assert_eq!(writer.gone(&core), []);
+}
+
+#[test]
+fn volume_that_is_quiet_for_long_loses_nothing_that_its_newest_position_needs() {
+    let world = World::new();
+    let (core, _device, mut writer) = written(&world, 8).unwrap();
+    for _ in 0..40 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    let collected = core.collect();
+    ended(&collected);
+    assert_eq!(collected.window.0, collected.window.1);
+    assert!(collected.removed_blocks > 10, "{collected:?}");
+    assert_eq!(writer.gone(&core), []);
+    // There is nothing more to do.
+    let again = core.collect();
+    ended(&again);
+    assert_eq!(again.removed_blocks, 0);
+}
+
+#[test]
+fn retrieved_and_touched_blocks_stay_and_blocks_of_before_a_power_cut_count_as_young() {
+    let world = World::new();
+    let (core, device, mut writer) = written(&world, 8).unwrap();
+    // Two versions that nothing needs any more.
+    let blocks = |number, writer: &mut Writer| {
+        let hasher = writer.hasher.clone();
+        tree::version(&hasher, number, &mut writer.made).1
+    };
+    let (asked, retrieved) = (blocks(1, &mut writer), blocks(2, &mut writer));
+    for _ in 0..6 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    for block in &asked {
+        assert!(device.session.cstore(block).unwrap());
+        writer.spec.used(*block);
+    }
+    for block in &retrieved {
+        assert!(device.session.retrieve(block).unwrap().is_some());
+        writer.spec.used(*block);
+    }
+    // Stored again, beside the copy in the segments, which is the one that stays.
+    let again = blocks(4, &mut writer);
+    writer.store(&core, &device, &again);
+    core.blocks.storage().settle().unwrap();
+    world.pass(Duration::from_secs(130));
+    core.blocks.storage().settle().unwrap();
+    assert_eq!(core.blocks.storage().temporary_blocks(), 0);
+    ended(&core.collect());
+    assert_eq!(writer.gone(&core), []);
+    let gone = blocks(3, &mut writer).pop().unwrap();
+    assert!(!device.session.cstore(&gone).unwrap());
+    assert!(device.session.retrieve(&gone).unwrap().is_none());
+    drop((device, core));
+    let core = world.open_with(options(AFTER)).unwrap();
+    writer.spec.now += 2;
+    for _ in 0..4 {
+        world.pass(QUARTER);
+        core.count_time();
+        let collected = core.collect();
+        ended(&collected);
+        assert_eq!(collected.removed_blocks, 0);
+    }
+    // After a whole window all of it is known again.
+    for _ in 0..2 {
+        world.pass(QUARTER);
+        core.count_time();
+        writer.spec.now += 12;
+    }
+    let collected = core.collect();
+    ended(&collected);
+    assert!(collected.removed_blocks > 0);
+    assert_eq!(writer.gone(&core), []);
+}
+
+#[test]
+fn node_that_cannot_be_read_stops_the_collection_and_is_named() {
+    let world = World::new();
+    let (core, _device, mut writer) = written(&world, 8).unwrap();
+    for _ in 0..8 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    let node = *writer.fold_blocks.first().unwrap();
+    let record = writer.record(&node);
+    let bytes = record.frame.as_bytes();
+    let mut damaged = 0;
+    for name in world.blocks.files() {
+        let file = world.blocks.open(&name).unwrap();
+        let mut content = vec![0; file.len_bytes().unwrap() as usize];
+        file.read_at(&mut content, 0).unwrap();
+        let found = content
+            .windows(bytes.len())
+            .position(|window| window == &bytes[..]);
+        if let Some(at) = found {
+            let last = (at + bytes.len() - 1) as u64;
+            file.write_at(&[!bytes[bytes.len() - 1]], last).unwrap();
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 1);
+    let before = segment_bytes(&world);
+    let collected = core.collect();
+    let why = collected.hindered.expect("something in the way");
+    assert!(matches!(*why, Uncollected::Unsure { .. }), "{why}");
+    assert!(why.to_string().contains(&node.to_string()), "{why}");
+    assert_eq!(
+        (collected.removed_blocks, segment_bytes(&world)),
+        (0, before)
+    );
+}
+
+#[test]
+fn missing_block_of_content_is_counted_and_stands_in_nobodys_way() {
+    let world = World::new();
+    let (core, mut device, mut writer) = written(&world, 8).unwrap();
+    // An entry whose author never stored its blocks.
+    let (inode, _) = tree::version(&writer.hasher, 900, &mut Made::new());
+    let trust::inode::Content::Regular(trust::inode::FileContent::Array(root)) = inode.content
+    else {
+        panic!("a file of blocks");
+    };
+    let lost = trust::array::ArrayRoot {
+        len: 600,
+        height: 0,
+        ..root
+    };
+    let content = trust::inode::FileContent::Array(lost);
+    let inode = Inode::new(
+        0o644,
+        trust::inode::Time::default(),
+        trust::inode::Content::Regular(content),
+    );
+    let body = tree::set(7, &Arc::new(inode));
+    writer
+        .order(&core, &mut device, &body, Entry::Other)
+        .unwrap();
+    for _ in 0..8 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    let collected = core.collect();
+    ended(&collected);
+    assert_eq!(collected.lost_blocks, 1);
+    assert!(collected.removed_blocks > 0);
+    assert_eq!(writer.gone(&core), []);
+}
+
+/// A device that begins with the first leaf, and has nothing but what the server has now.
+struct Fresh<'a>(&'a Core);
+
+impl Blocks for Fresh<'_> {
+    fn block(&self, wanted: &Wanted) -> Result<Option<Found>, Reject> {
+        let storage = self.0.blocks.storage();
+        let record = storage.peek(&wanted.handle()).unwrap();
+        let unpack = |record: Record| wanted.unpack(storage.hasher(), &record.frame);
+        record.map(unpack).transpose()
+    }
+}
+
+impl Bodies for Fresh<'_> {
+    fn body(&self, position: u64) -> Result<Option<Arc<Body>>, Reject> {
+        let stored = self.0.read(position..position + 1).unwrap().remove(0);
+        let body = stored.body.map(|body| Body::decode(&body));
+        Ok(body.transpose()?.map(Arc::new))
+    }
+}
+
+impl Fresh<'_> {
+    fn inode(&self, file: u64) -> Result<Option<Arc<Inode>>, Stop> {
+        let (roster, end) = {
+            let state = lock(&self.0.state);
+            let roster = state.orderer.ledger().volume().clone();
+            (roster, state.orderer.published())
+        };
+        let members = roster.members();
+        let storage = self.0.blocks.storage();
+        let volume = Volume::new(self.0.volume, storage.hasher().clone());
+        let mut replay = Replay::new(volume);
+        for (at, stored) in (0..end).zip(self.0.read(0..end).unwrap()) {
+            if let Leaf::Entry(entry) = stored.decode().unwrap() {
+                let written = roster.written(at, &entry).unwrap();
+                let outline = outline_of(&entry).unwrap();
+                replay.push(&written, &outline, members)?;
+            }
+        }
+        replay.grow(end);
+        let from = Sources {
+            members,
+            stored: self,
+        };
+        replay.inode(end, &tree::file(file), from)
+    }
+}
+
+#[test]
+fn device_that_begins_with_the_first_leaf_knows_every_file_after_a_collection() {
+    let world = World::new();
+    let (core, mut device, mut writer) = written(&world, 8).unwrap();
+    // Twice an entry comes between the position of a fold and its own: only the fold before says what it changed.
+    for _ in 0..2 {
+        let upto = device.seen().size;
+        let files = std::mem::take(&mut writer.newest);
+        writer.write(&core, &mut device, 0).unwrap();
+        writer.fold_of(&core, &mut device, upto, files).unwrap();
+    }
+    for _ in 0..12 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    let collected = core.collect();
+    ended(&collected);
+    assert!(collected.removed_blocks > 10, "{collected:?}");
+    assert_eq!(writer.gone(&core), []);
+    for file in 0..3 {
+        let inode = Fresh(&core).inode(file).unwrap().expect("a file");
+        if file == 0 {
+            assert_eq!(Some(&inode), writer.newest.get(&0));
+        }
+    }
+}
+
+/// Collects, stopping at each operation of the disk with the segments; then a restarted server has what is needed, and
+/// its next collection ends.
+fn sweep(blocks: &dyn Fn() -> Arc<CrashDisk>) -> Result<usize, String> {
+    let prepared = || {
+        let mut world = World::new();
+        world.blocks = blocks();
+        store::Repository::create_on(world.blocks.clone()).unwrap();
+        let (core, device, mut writer) = written(&world, 6).unwrap();
+        for _ in 0..6 {
+            writer.quarter(&core, &world).unwrap();
+        }
+        (world, core, device, writer)
+    };
+    let (world, core, ..) = prepared();
+    let from = world.blocks.operations();
+    ended(&core.collect());
+    let to = world.blocks.operations();
+    assert!(to > from + 5, "{from} to {to}");
+    let mut checked = 0;
+    for operation in from..to {
+        let (world, core, device, writer) = prepared();
+        world.blocks.crash_at(operation);
+        // The removal of an old file may fail unseen.
+        core.collect();
+        let place = format!("operation {operation}");
+        for outcome in world.blocks.outcomes(8) {
+            let restarted = World::of(
+                world.machine.fork(),
+                Arc::clone(&world.disk),
+                world.blocks.reborn(&outcome),
+            );
+            let core = restarted.open_with(options(BEFORE));
+            let core = core.map_err(|why| format!("{place}, {outcome:?}: {why}"))?;
+            for round in ["at once", "after another collection"] {
+                let gone = writer.gone(&core);
+                if !gone.is_empty() {
+                    return Err(format!("{place}, {outcome:?}, {round}: lost {gone:?}"));
+                }
+                ended(&core.collect());
+            }
+            checked += 1;
+            drop(core);
+        }
+        drop((device, core));
+    }
+    Ok(checked)
+}
+
+#[test]
+fn no_crash_of_a_collection_loses_a_needed_block() {
+    let checked = sweep(&CrashDisk::new).unwrap_or_else(|why| panic!("{why}"));
+    println!("{checked} crashes");
+    assert!(checked > 30, "{checked} crashes are too few");
+}
+
+#[test]
+fn rewritten_segments_without_syncs_are_found() {
+    let ignoring =
+        || CrashDisk::ignoring_syncs(|name| name.ends_with(".tmp") && name.starts_with("segments"));
+    let why = sweep(&ignoring).unwrap_err();
+    assert!(why.contains("lost") || why.contains("damaged"), "{why}");
+}
