@@ -75,7 +75,7 @@ impl Reporter {
             dirty_files: dirty.len(),
             dirty_bytes: dirty.iter().map(|(bytes, _)| bytes).sum(),
             oldest,
-            known_files: core.nodes.len(),
+            known_files: core.nodes.count(),
         }
     }
 }

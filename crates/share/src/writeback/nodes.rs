@@ -262,7 +262,7 @@ impl<K: Kinds> Nodes<K> {
     }
 
     /// Files that the kernel or a program has.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         lock(&self.table).nodes.len()
     }
 
