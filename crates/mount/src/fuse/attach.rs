@@ -144,7 +144,7 @@ fn options(how: &Attachment) -> String {
 }
 
 fn by_helper(directory: &Path, how: &Attachment) -> io::Result<OwnedFd> {
-    let mut missing = String::new();
+    let mut missing = None;
     for helper in HELPERS {
         let (ours, theirs) = UnixStream::pair()?;
         let run = Command::new(helper)
@@ -158,20 +158,28 @@ fn by_helper(directory: &Path, how: &Attachment) -> io::Result<OwnedFd> {
         let run = match run {
             Ok(run) => run,
             Err(error) => {
-                missing = format!("{helper}: {error}");
+                // The first one is the one to install.
+                missing.get_or_insert(format!("{helper}: {error}"));
                 continue;
             }
         };
         // The helper has the only other end, so this ends when it does.
         let device = received(&ours);
         drop(ours);
-        let output = run.wait_with_output()?;
+        let output = run.wait_with_output();
+        // It has mounted, whatever became of waiting for it.
+        if let Ok(Some(device)) = device {
+            return Ok(device);
+        }
+        device?;
+        let output = output?;
         let told = String::from_utf8_lossy(&output.stderr);
-        return match device? {
-            Some(device) => Ok(device),
-            None => Err(refusal(told.trim())),
-        };
+        return Err(match told.trim() {
+            "" => io::Error::other(format!("{helper} ended with {}", output.status)),
+            told => refusal(told),
+        });
     }
+    let missing = missing.unwrap_or_default();
     Err(io::Error::new(io::ErrorKind::NotFound, missing))
 }
 

@@ -43,7 +43,7 @@ impl Channel {
     /// Waits for a request and reads it. `None`: the mount has ended.
     ///
     /// # Errors
-    /// The kernel's, for instance after the connection was aborted.
+    /// The kernel's.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b [u8]>, System> {
         loop {
             match rustix::io::read(&self.device, &mut *buffer) {

@@ -82,19 +82,23 @@ async fn ending_signal(pid: u32, signal: &Notify, which: Signals) {
         return;
     }
     loop {
+        // The FLUSH of a program that was ended comes with that signal: a short one ends before the look.
+        tokio::time::sleep(SIGNAL_CHECK).await;
         // Unreadable if the caller is in another PID namespace; then the deadline ends the wait.
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
         if status.is_ok_and(|status| has_deadly_signal(&status)) {
             return;
         }
-        tokio::time::sleep(SIGNAL_CHECK).await;
     }
 }
 
 /// SIGKILL as a bit of a mask. The kernel makes it pending for each thread of a program that another signal ends.
 const KILL: u64 = 1 << 8;
-/// Signals that end a program unless it handles them: HUP, INT, QUIT, PIPE, ALRM, TERM.
-const DEADLY: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 12 | 1 << 13 | 1 << 14;
+/// Signals that end a program unless it handles them: HUP, INT, PIPE, ALRM, TERM, and those that dump memory, for which
+/// SIGKILL does not become pending: QUIT, ILL, TRAP, ABRT, BUS, FPE, SEGV, XCPU, XFSZ, SYS.
+const DEADLY: u64 = 1 | 1 << 1 | 1 << 12 | 1 << 13 | 1 << 14 | DUMPING;
+const DUMPING: u64 =
+    1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 23 | 1 << 24 | 1 << 30;
 
 /// Whether a `/proc/PID/status` shows a signal that is about to end the program; proc_pid_status(5).
 fn has_deadly_signal(status: &str) -> bool {

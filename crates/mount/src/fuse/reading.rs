@@ -197,10 +197,13 @@ mod tests {
     #[test]
     fn file_system_is_told_what_the_kernel_has() {
         let (channel, kernel) = pair();
-        let has = InitFlags::FUSE_ASYNC_DIO.bits() as u32;
+        let has = InitFlags::FUSE_PARALLEL_DIROPS.bits() as u32;
         say(&kernel, opcode::INIT, 2, &[7, 44, 1 << 20, has]);
         let (agreed, granted) = shake(&channel).unwrap();
-        assert_eq!((agreed.minor, granted), (44, InitFlags::FUSE_ASYNC_DIO));
+        assert_eq!(
+            (agreed.minor, granted),
+            (44, InitFlags::FUSE_PARALLEL_DIROPS)
+        );
         assert!(agreed.buffer_bytes > Features::default().max_request_bytes as usize + 80);
         assert_eq!(hear(&kernel), (0, 2, vec![7, 44]));
     }

@@ -43,8 +43,8 @@ pub struct Features {
 impl Default for Features {
     fn default() -> Self {
         Features {
-            flags: InitFlags::FUSE_ASYNC_DIO
-                | InitFlags::FUSE_PARALLEL_DIROPS
+            // Not FUSE_ASYNC_DIO: its requests have no INTERRUPT, and who waits for one cannot be killed before the deadline.
+            flags: InitFlags::FUSE_PARALLEL_DIROPS
                 | InitFlags::FUSE_DO_READDIRPLUS
                 | InitFlags::FUSE_READDIRPLUS_AUTO
                 | InitFlags::FUSE_CACHE_SYMLINKS,
@@ -188,7 +188,7 @@ pub struct Write<'a> {
     pub flags: OpenFlags,
     /// Delayed: from a mapping or from the write-back cache. `offset` then is exact also with O_APPEND.
     pub from_page_cache: bool,
-    /// Set-id bits must be cleared; only with `FUSE_HANDLE_KILLPRIV_V2`.
+    /// Set-id bits must be cleared: the caller may not keep them.
     pub kill_privileges: bool,
     /// Lock owner of the caller.
     pub owner: Option<LockOwner>,

@@ -117,7 +117,7 @@ async fn unmounting_does_not_wait_for_readers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_caller_ends_at_the_deadline() {
+async fn killed_caller_does_not_wait_for_the_deadline() {
     let world = world();
     let (m, liar) = mounted_over_a_liar(&world).await;
     liar.tell(Lie::Stall);
@@ -132,7 +132,7 @@ async fn a_killed_caller_ends_at_the_deadline() {
     cat.kill().unwrap();
     cat.wait().unwrap();
     assert!(
-        begin.elapsed() < Duration::from_secs(60),
+        begin.elapsed() < Duration::from_secs(3),
         "{:?}",
         begin.elapsed()
     );

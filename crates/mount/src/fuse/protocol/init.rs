@@ -12,7 +12,7 @@ pub const OLDEST_MINOR: u32 = 31;
 /// The newest minor version that is known: Linux 6.18.
 pub const NEWEST_MINOR: u32 = 45;
 
-/// Pages of the protocol, bytes: also on machines with larger ones a `max_pages` of this size is enough.
+/// The smallest page of a machine, bytes.
 const PAGE_BYTES: u32 = 4096;
 /// What is always asked for.
 const ALWAYS: InitFlags = InitFlags::FUSE_ASYNC_READ
@@ -65,7 +65,9 @@ impl Offer {
         let max_write = features.max_request_bytes.max(PAGE_BYTES);
         let wanted = features.max_read_ahead_bytes.max(PAGE_BYTES);
         let max_read_ahead = wanted.min(self.max_read_ahead);
-        let largest = max_write.max(max_read_ahead).div_ceil(PAGE_BYTES);
+        // The kernel counts in pages of its own, and sends reads of as many.
+        let page_bytes = u32::try_from(rustix::param::page_size()).unwrap_or(PAGE_BYTES);
+        let largest = max_write.max(max_read_ahead).div_ceil(page_bytes);
         let max_background = features.max_background.max(1);
         let agreed = body::Init {
             major: MAJOR,
