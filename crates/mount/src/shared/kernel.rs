@@ -4,7 +4,8 @@
 //! it asks again no later than this mount would ask the server. What others change meanwhile, and what other programs of this
 //! device change beside the mount, comes by the feed of the log: names become stale all at once (`INC_EPOCH`, which takes no
 //! lock), attributes file by file. Neither waits for a request; `inval_entry`, which waits for look-ups and creates in the
-//! directory, is not used. An OPEN does not wait for the feed: it compares what the kernel was told with what it shows.
+//! directory, is not used. An OPEN does not wait for the feed: it drops the kernel's attributes,
+//! unless the last OPEN showed the same version.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ const HOLD: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Pause after a question that cannot be answered.
 const AGAIN: Duration = Duration::from_secs(1);
+
 /// Tells the kernel what changes.
 pub struct Keeper {
     core: Arc<Core>,
