@@ -14,7 +14,7 @@ use mount::fuse::request::{
 };
 use mount::fuse::{
     AddEntry, AddName, Answer, Error, FileAttr, FileHandle, FileSystem, FileType, FopenFlags,
-    INodeNo, Listing, LockOwner, OpenFlags, Session, SessionOptions, Timestamp,
+    INodeNo, InitFlags, Listing, LockOwner, OpenFlags, Session, SessionOptions, Timestamp,
 };
 use sim::guarded::GuardedDir;
 use tokio::sync::watch;
@@ -242,6 +242,8 @@ impl FileSystem for Recorder {
         Features {
             max_background: self.max_background,
             max_request_bytes: self.max_request_bytes,
+            // As the file of a device asks for it.
+            flags: InitFlags::FUSE_ASYNC_DIO | Features::default().flags,
             ..Features::default()
         }
     }
