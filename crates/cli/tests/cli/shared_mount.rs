@@ -509,7 +509,7 @@ fn large_and_sparse_files_come_back() {
     sparse.set_len(1 << 40).unwrap();
     sparse.write_all_at(b"end", (1 << 40) - 3).unwrap();
     drop(sparse);
-    // What is open is as new as the last close. A `stat` without an open may be a second old.
+    // An OPEN asks the server. A `stat` alone may show attributes that are one second old.
     let open = fs::File::open(b.path("sparse")).unwrap();
     assert_eq!(open.metadata().unwrap().len(), 1 << 40);
     let mut end = [0; 8];

@@ -14,7 +14,7 @@ use super::protocol::out_header;
 use super::types::Errno;
 use super::under_way::UnderWay;
 
-/// Linux takes at most 1024 pieces in one write. What is beyond is copied into the last one.
+/// Linux takes at most 1024 pieces in one write. All further pieces are copied into the last one.
 const MOST_PIECES: usize = 1000;
 
 /// The descriptor, and the requests that were read from it.

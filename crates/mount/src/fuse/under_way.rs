@@ -30,7 +30,7 @@ impl UnderWay {
         self.lock().insert(unique, State::Handled);
     }
 
-    /// The request waits from now on. What is returned is notified when the caller has a signal, or had one before.
+    /// The request waits from now on. The returned `Notify` fires when the caller has a signal, or had one before.
     pub fn wait(&self, unique: u64) -> Arc<Notify> {
         let notify = Arc::new(Notify::new());
         let before = self.lock().insert(unique, State::Waits(notify.clone()));

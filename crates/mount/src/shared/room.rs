@@ -8,7 +8,7 @@ use share::writeback::lock;
 use super::core::Core;
 use crate::attributes::STATFS_UNIT_BYTES;
 
-/// What is shown as size and free space while the server has said nothing, in units of [`STATFS_UNIT_BYTES`].
+/// Size and free space before the first answer of the server, in units of [`STATFS_UNIT_BYTES`].
 const UNKNOWN_UNITS: (u64, u64) = (1 << 38, 1 << 38);
 /// An answer is used so long.
 const AGE: Duration = Duration::from_secs(5);

@@ -32,7 +32,7 @@ impl Kinds for Spooled {
 pub type Node = writeback::Node<Spooled>;
 /// The files that the kernel knows.
 pub type Nodes = writeback::Nodes<Spooled>;
-/// What is to be done for a file.
+/// Effects of the state machine of a file.
 pub type Effects = Vec<Effect<Spooled>>;
 
 /// Where local bytes lie.

@@ -133,7 +133,7 @@ fn content(bytes: u32) -> Data {
     (0..bytes).map(|at| whole.slice(at..=at)).collect()
 }
 
-/// What is in the file.
+/// Content of the file.
 pub fn whole() -> Bytes {
     (0..FILE_BYTES).map(|at| at as u8).collect()
 }

@@ -26,12 +26,12 @@ impl Storage {
         Marks::of(&self.repository)
     }
 
-    /// Whether the temporary log has the block. Nobody refers to it by that.
+    /// Whether the temporary log has the block. The question does not count as a reference to it.
     pub fn has_temporary(&self, handle: &Handle) -> bool {
         lock(&self.window).contains(handle)
     }
 
-    /// A block, wherever it lies. Nobody refers to it by that, and it gets no younger.
+    /// A block from the log or a segment. Reading it here is no reference, and does not renew its age.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Log`], [`Error::Store`].

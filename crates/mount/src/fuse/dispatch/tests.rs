@@ -1,4 +1,4 @@
-//! What is answered to messages that no kernel sends on request: malformed ones, unknown ones, and FUSE_INTERRUPT that
+//! Answers to messages that a kernel does not send when a test wants them: malformed ones, unknown ones, and FUSE_INTERRUPT that
 //! comes before its request.
 
 use std::os::fd::OwnedFd;

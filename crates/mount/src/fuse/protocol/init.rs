@@ -14,7 +14,7 @@ pub const NEWEST_MINOR: u32 = 45;
 
 /// The smallest page of a machine, bytes.
 const PAGE_BYTES: u32 = 4096;
-/// What is always asked for.
+/// Flags that every file system asks for.
 const ALWAYS: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_BIG_WRITES)
     .union(InitFlags::FUSE_MAX_PAGES)
@@ -59,7 +59,7 @@ impl Offer {
         self.major == MAJOR && self.minor >= OLDEST_MINOR
     }
 
-    /// What is agreed on with a file system that wants `features`, and those of its flags that the kernel has.
+    /// The answer for a file system that wants `features`, and those of its flags that the kernel has.
     pub fn agree(&self, features: &Features) -> (body::Init, InitFlags) {
         let granted = features.flags & self.flags;
         let max_write = features.max_request_bytes.max(PAGE_BYTES);

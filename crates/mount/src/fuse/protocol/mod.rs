@@ -25,7 +25,7 @@ pub struct Header {
     pub unique: u64,
     /// The inode that it is about, mostly.
     pub inode: INodeNo,
-    /// Who asks.
+    /// The calling process and its user.
     pub caller: Caller,
 }
 

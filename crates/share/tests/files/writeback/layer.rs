@@ -34,7 +34,7 @@ impl Kinds for Simulated {
 pub type File = Cached<Simulated>;
 pub type Effects = Vec<Effect<Simulated>>;
 
-/// What is to be done for a file.
+/// Work that a state machine has asked for.
 pub enum Task {
     Store(Taken<Bytes>),
     Send(Call),
