@@ -83,7 +83,7 @@ fn file_that_grew_elsewhere_is_read_to_its_end() {
     for round in 0..30 {
         text += &format!("round {round}\n");
         fs::write(a.path("f"), &text).unwrap();
-        // No wait: OPEN is as new as the last close, also where the feed is late.
+        // No wait: OPEN is as new as the last close. Mostly it comes before the feed.
         assert_eq!(fs::read_to_string(b.path("f")).unwrap(), text);
         assert_eq!(fs::metadata(b.path("f")).unwrap().len(), text.len() as u64);
     }

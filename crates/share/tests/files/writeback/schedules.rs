@@ -72,6 +72,17 @@ fn sends(file: &mut File, text: &[u8]) {
     only!(effects, Effect::Send { .. } => ());
 }
 
+/// Nobody knows what became of a commit of "mine", for which request 100 waits. The file is looked at now.
+fn with_unknown_commit() -> File {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    file.commit(Some(1), 100);
+    sends(&mut file, b"mine");
+    only!(file.sent(Err(NotSent::Unknown)), Effect::Wait(Timer::Again) => ());
+    only!(file.rang(Timer::Again), Effect::Look => ());
+    file
+}
+
 #[test]
 fn changes_are_committed_without_a_close() {
     let mut file = file();
@@ -136,12 +147,7 @@ fn bytes_that_were_given_up_go_onto_content_that_nobody_changed() {
 
 #[test]
 fn content_that_came_back_is_not_taken_for_a_commit_without_effect() {
-    let mut file = file();
-    write(&mut file, 1, b"mine");
-    file.commit(Some(1), 100);
-    sends(&mut file, b"mine");
-    only!(file.sent(Err(NotSent::Unknown)), Effect::Wait(Timer::Again) => ());
-    only!(file.rang(Timer::Again), Effect::Look => ());
+    let mut file = with_unknown_commit();
     // Another device saw the commit, and took it back.
     let found = Found::File(inode(b"base", 8), 9);
     only!(file.found(found), Effect::Copy { .. } => ());
@@ -150,12 +156,7 @@ fn content_that_came_back_is_not_taken_for_a_commit_without_effect() {
 
 #[test]
 fn commit_that_had_effect_is_recognised() {
-    let mut file = file();
-    write(&mut file, 1, b"mine");
-    file.commit(Some(1), 100);
-    sends(&mut file, b"mine");
-    file.sent(Err(NotSent::Unknown));
-    file.rang(Timer::Again);
+    let mut file = with_unknown_commit();
     let effects = file.found(Found::File(inode(b"mine", 8), 9));
     assert_eq!(answers(effects), [(100, Ok(()))]);
     assert_eq!(file.dirty(), None);
@@ -163,23 +164,13 @@ fn commit_that_had_effect_is_recognised() {
 
 #[test]
 fn commit_without_effect_is_begun_again() {
-    let mut file = file();
-    write(&mut file, 1, b"mine");
-    file.commit(Some(1), 100);
-    sends(&mut file, b"mine");
-    file.sent(Err(NotSent::Unknown));
-    file.rang(Timer::Again);
+    let mut file = with_unknown_commit();
     only!(file.found(Found::File(inode(b"base", 1), 9)), Effect::Store(_) => ());
 }
 
 #[test]
 fn commit_whose_outcome_nobody_knows_is_not_taken_for_what_was_written_later() {
-    let mut file = file();
-    write(&mut file, 1, b"mine");
-    file.commit(Some(1), 100);
-    sends(&mut file, b"mine");
-    file.sent(Err(NotSent::Unknown));
-    file.rang(Timer::Again);
+    let mut file = with_unknown_commit();
     let effects = file.found(Found::Failed("gone"));
     assert_eq!(answers(effects), [(100, Err("gone"))]);
     write(&mut file, 2, b"more");
@@ -268,12 +259,7 @@ fn old_changes_are_committed_after_the_move_of_an_open() {
 
 #[test]
 fn commit_whose_outcome_nobody_knows_is_looked_for_at_the_retry() {
-    let mut file = file();
-    write(&mut file, 1, b"mine");
-    file.commit(Some(1), 100);
-    sends(&mut file, b"mine");
-    file.sent(Err(NotSent::Unknown));
-    file.rang(Timer::Again);
+    let mut file = with_unknown_commit();
     file.found(Found::File(inode(b"theirs", 8), 9));
     let effects = file.copied(Err("no room"));
     assert_eq!(answers(effects), [(100, Err("no room"))]);
