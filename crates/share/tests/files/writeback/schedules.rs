@@ -327,6 +327,24 @@ fn commit_keeps_attributes_that_another_device_has_set() {
 }
 
 #[test]
+fn open_of_another_version_than_the_last_one_is_told_apart() {
+    let root = crate::net::Net::founded(1, 1 << 20).root();
+    let inode_of_root = Arc::new(crate::asks::directory());
+    let root = share::files::File {
+        id: root,
+        inode: inode_of_root,
+    };
+    let nodes: Nodes<Simulated> = Nodes::new([1; 32], root);
+    let node = nodes.get(ROOT).unwrap();
+    node.cached().see(&inode(b"first", 1), 5);
+    // The kernel may have learnt an older version by a look-up.
+    assert!(!node.shows_same_as_last_open());
+    assert!(node.shows_same_as_last_open());
+    node.cached().see(&inode(b"second", 2), 6);
+    assert!(!node.shows_same_as_last_open());
+}
+
+#[test]
 fn removed_file_keeps_what_a_program_wrote_until_the_last_one_closes_it() {
     let mut file = file();
     write(&mut file, 1, b"mine");
