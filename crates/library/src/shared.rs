@@ -363,8 +363,7 @@ impl SharedVolume {
     /// # Errors
     /// [`Error::NotFound`] besides.
     pub async fn find(&self, place: &Place, follow: bool) -> Result<File, Error> {
-        let found = self.look(place, follow).await?;
-        found.ok_or_else(|| Error::not_found(&places::path_of(place)))
+        self.find_at(None, place, follow).await
     }
 
     /// Makes a file under a free name. Returns its number.

@@ -54,7 +54,8 @@ pub struct Mount {
     pub reading: Reading,
     /// The directory to mount on; the mount hides its content
     pub dir: PathBuf,
-    /// Mount this version (a number, or a name of `publish --tag`), as long as a location keeps it, and stay there
+    /// Mount this version (a number, or a name of `publish --tag`), as long as a location keeps it, and stay there; of a
+    /// shared volume: as it was after entry N, or a snapshot by its name
     #[arg(long, value_name = "VERSION", value_parser = parse_version_or_name, conflicts_with = "refresh")]
     pub at: Option<VersionRef>,
     /// How often to check for a new version [default: 30s, setting `refresh`]

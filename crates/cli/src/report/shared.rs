@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use ::mount::shared::Shows;
 use ::mount::shared::report::Report;
 use ::share::client::{Connection, Phase};
 use serde_json::{Map, Value, json};
@@ -24,12 +25,17 @@ pub fn record(report: &Report, since: SystemTime) -> Map<String, Value> {
         Phase::Stopped(_) => "stopped",
     };
     let read_only = report.read_only.as_ref();
+    let at = match report.shows {
+        Shows::Newest => None,
+        Shows::After(entry) => Some(entry),
+    };
     fields(json!({
         "dir": report.directory.display().to_string(),
         "device": report.device,
         "shared": true,
         "volume": report.volume.to_string(),
         "name": report.name,
+        "at": at,
         "pid": std::process::id(),
         "since": units::system_time(since),
         "connection": connection,
@@ -70,6 +76,13 @@ pub fn lines(record: &Value) -> Vec<String> {
             word(record, "/since")
         ),
     ];
+    if is_set(record, "/at") {
+        lines.push(format!(
+            "  shows    the state after entry {}, read-only",
+            number(record, "/at")
+        ));
+        return lines;
+    }
     let files = number(record, "/dirty/files");
     lines.push(match files {
         0 => "  dirty    nothing".to_owned(),

@@ -65,6 +65,7 @@ mod shared_machines;
 mod shared_mount;
 mod shared_mount_kernel;
 mod shared_mount_lab;
+mod shared_mount_past;
 mod shared_mount_times;
 mod shared_mount_trouble;
 mod shared_other_place;

@@ -21,19 +21,29 @@ pub fn can_mount() -> bool {
 /// `bulla mount notes`, which is unmounted on drop.
 pub struct Mount<'a> {
     home: &'a Home,
+    directory: &'a str,
     process: Child,
 }
 
 impl Mount<'_> {
     pub fn of<'a>(home: &'a Home, flags: &[&str]) -> Mount<'a> {
-        if !home.path("mnt").exists() {
-            fs::create_dir(home.path("mnt")).unwrap();
+        Mount::on(home, "mnt", flags)
+    }
+
+    /// The same on another directory of the home.
+    pub fn on<'a>(home: &'a Home, directory: &'a str, flags: &[&str]) -> Mount<'a> {
+        if !home.path(directory).exists() {
+            fs::create_dir(home.path(directory)).unwrap();
         }
-        let args = ["mount", "notes", "mnt", "--foreground"];
-        let log = fs::File::create(home.path("mount.log")).unwrap();
+        let args = ["mount", "notes", directory, "--foreground"];
+        let log = fs::File::create(home.path(&format!("{directory}.log"))).unwrap();
         let mut command = home.command(&[&args, flags].concat());
         let process = command.stderr(log).stdout(Stdio::null()).spawn().unwrap();
-        let mut mount = Mount { home, process };
+        let mut mount = Mount {
+            home,
+            directory,
+            process,
+        };
         wait_until("the mount", || {
             let ended = mount.process.try_wait().unwrap();
             assert_eq!(ended, None, "{}", mount.log());
@@ -43,7 +53,7 @@ impl Mount<'_> {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.home.path("mnt").join(name)
+        self.home.path(self.directory).join(name)
     }
 
     /// Its process stands still until the value is dropped.
@@ -53,12 +63,12 @@ impl Mount<'_> {
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.home.path("mount.log")).unwrap()
+        fs::read_to_string(self.home.path(&format!("{}.log", self.directory))).unwrap()
     }
 
     /// What `bulla status` says of it.
     pub fn status(&self) -> serde_json::Value {
-        let ran = self.home.run(&["--json", "status", "mnt"]).ends(0);
+        let ran = self.home.run(&["--json", "status", self.directory]).ends(0);
         ran.records("mount").remove(0)
     }
 
@@ -70,7 +80,7 @@ impl Mount<'_> {
 
     /// Unmounts, and waits for its process.
     pub fn end(self) {
-        self.home.run(&["umount", "mnt"]).ends(0);
+        self.home.run(&["umount", self.directory]).ends(0);
         self.has_ended();
     }
 
@@ -110,7 +120,7 @@ pub fn signal(process: u32, signal: Signal) {
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
         if is_mounted(&self.path("")) {
-            self.home.run(&["umount", "mnt"]);
+            self.home.run(&["umount", self.directory]);
         }
         let begin = Instant::now();
         while self.process.try_wait().is_ok_and(|ended| ended.is_none()) {

@@ -61,6 +61,20 @@ impl SharedVolume {
         }
     }
 
+    /// The file at a place after a prefix of the log.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] besides.
+    pub async fn find_at(
+        &self,
+        size: Option<u64>,
+        place: &Place,
+        follow: bool,
+    ) -> Result<File, Error> {
+        let found = self.look_at(size, place, follow).await?;
+        found.ok_or_else(|| Error::not_found(&places::path_of(place)))
+    }
+
     /// The file at a place after an entry, if there was one. A symbolic link at the end is not followed.
     ///
     /// # Errors

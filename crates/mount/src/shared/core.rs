@@ -22,6 +22,8 @@ use super::spool::{Node, Nodes, Spools};
 use crate::fuse::{Error, Notifier};
 use share::writeback::lock;
 
+/// How long the kernel may keep what it is told of an earlier state, which never changes.
+const LONG: Duration = Duration::from_secs(24 * 3600);
 /// How long a call that changes something may take that nobody waits for.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -34,10 +36,21 @@ pub struct OpenFile {
     pub writes: bool,
 }
 
+/// Which state of a volume a mount shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shows {
+    /// The newest one.
+    Newest,
+    /// The one after an entry of the log. It is read-only.
+    After(u64),
+}
+
 /// A mounted shared volume: what all requests share.
 pub struct Core {
     /// The volume, with the engine or as its guest.
     pub volume: SharedVolume,
+    /// The state that programs see.
+    pub shows: Shows,
     /// Files that the kernel knows.
     pub nodes: Nodes,
     /// Where local bytes lie.
@@ -75,7 +88,7 @@ pub struct Core {
 impl Core {
     /// Begins with the root directory, as it is after a prefix of the log.
     pub fn new(
-        volume: SharedVolume,
+        (volume, shows): (SharedVolume, Shows),
         root: File,
         device: Device,
         spools: Spools,
@@ -90,6 +103,7 @@ impl Core {
             nodes: Nodes::new(key, root),
             contents: volume.contents(),
             volume,
+            shows,
             spools,
             deadline,
             attr,
@@ -160,7 +174,7 @@ impl Core {
     /// # Errors
     /// EROFS.
     pub fn may_write(&self) -> Result<(), Failure> {
-        match self.is_ending() {
+        match self.is_ending() || self.shows != Shows::Newest {
             true => Err(Error::ReadOnly.into()),
             false => self.may_commit(),
         }
@@ -193,7 +207,7 @@ impl Core {
     /// # Errors
     /// [`Failure`].
     pub async fn ask(&self, call: Call) -> Result<(Answer, u64), Failure> {
-        if self.stopped().is_some() {
+        if self.shows != Shows::Newest || self.stopped().is_some() {
             return self.look(call).await;
         }
         let begin = Instant::now();
@@ -228,10 +242,11 @@ impl Core {
     /// Until when what this device has verified is new enough for names and attributes.
     pub fn fresh_until(&self) -> Instant {
         let now = Instant::now();
-        match self.stopped() {
+        match (self.shows, self.stopped()) {
+            (Shows::After(_), _) => now + LONG,
             // Nothing changes any more.
-            Some(_) => now + self.attr,
-            None => lock(&self.asked).map_or(now, |asked| asked + self.attr),
+            (Shows::Newest, Some(_)) => now + self.attr,
+            (Shows::Newest, None) => lock(&self.asked).map_or(now, |asked| asked + self.attr),
         }
     }
 
@@ -251,6 +266,7 @@ impl Core {
     /// # Errors
     /// [`Failure`].
     pub async fn look(&self, call: Call) -> Result<(Answer, u64), Failure> {
+        let call = self.about_what_is_shown(call);
         let looked = self.volume.client().look(call.clone(), self.until());
         let looked = self.here(looked).await?;
         // It rests on an entry that no device has attested: the read rule decides.
@@ -259,6 +275,27 @@ impl Core {
             return used(self.here(asked).await?);
         }
         used(looked)
+    }
+
+    /// The same after a prefix of the log of this size, or in the earlier state that programs see.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn look_back(&self, size: u64, call: Call) -> Result<(Answer, u64), Failure> {
+        match self.shows {
+            Shows::Newest => self.look(at(size, call)).await,
+            Shows::After(_) => self.look(call).await,
+        }
+    }
+
+    /// The question about the state that programs see.
+    fn about_what_is_shown(&self, call: Call) -> Call {
+        match (self.shows, &call) {
+            (Shows::After(entry), Call::Lookup { .. } | Call::List { .. }) => {
+                at(entry.saturating_add(1), call)
+            }
+            _ => call,
+        }
     }
 
     /// The result of a call, unless the owners have begun the log again: nobody answers in the old one any more.
@@ -376,6 +413,12 @@ impl Core {
     pub fn close_directory(&self, handle: u64) {
         lock(&self.directories).remove(&handle);
     }
+}
+
+/// The question about the end of a prefix of the log of this size.
+fn at(size: u64, call: Call) -> Call {
+    let call = Box::new(call);
+    Call::At { size, call }
 }
 
 /// Takes the answer out, unless it is that nobody speaks for what it rests on, or a refusal.

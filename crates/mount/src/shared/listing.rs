@@ -64,11 +64,9 @@ impl Core {
                 true => (end, next),
                 false => directory.pages().nearest(index),
             };
-            let list = Call::At {
-                size: directory.pages().at,
-                call: Box::new(listing(directory.node.id(), after.clone())),
-            };
-            let (answer, _) = self.look(list).await?;
+            let list = listing(directory.node.id(), after.clone());
+            let size = directory.pages().at;
+            let (answer, _) = self.look_back(size, list).await?;
             let Answer::Listed { names, next, .. } = answer else {
                 return Err(defect());
             };

@@ -38,4 +38,5 @@ pub mod report;
 mod room;
 mod spool;
 
+pub use core::Shows;
 pub use kept::{Kept, UNSENT};

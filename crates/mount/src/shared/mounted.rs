@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::task::JoinHandle;
 use trust::device::DeviceKey;
 
-use super::core::{Core, place_of};
+use super::core::{Core, Shows, place_of};
 use super::file_system::Shared;
 use super::kept::Kept;
 use super::kernel::Keeper;
@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How a shared volume is mounted.
 #[derive(Debug, Clone)]
 pub struct SharedMountOptions {
+    /// Which state programs see.
+    pub shows: Shows,
     /// How long a program waits for the server.
     pub deadline: Duration,
     /// How old names, attributes and absences may be that a look-up shows. Opens are never old.
@@ -52,9 +54,10 @@ pub struct SharedMounted {
     session: Session,
     core: Arc<Core>,
     cleared_dead: bool,
-    /// Tells the kernel what changes.
-    keeping: JoinHandle<()>,
-    _lock: File,
+    /// Tells the kernel what changes, if programs see the newest state.
+    keeping: Option<JoinHandle<()>>,
+    /// Keeps other mounts away that write.
+    _lock: Option<File>,
 }
 
 /// Mounts a volume that is open on a directory, and returns when the mount answers. Must be called within a runtime of
@@ -69,21 +72,27 @@ pub async fn mount_shared(
 ) -> Result<SharedMounted, MountError> {
     raise_limit();
     let home = volume.home().directory().to_owned();
-    let lock = lock(&home, volume.home().name())?;
     refuse_below(&home, directory)?;
-    let unusable = |source| MountError::Home {
-        directory: home.clone(),
-        source,
+    let (lock, spools) = match options.shows {
+        Shows::Newest => {
+            let lock = lock(&home, volume.home().name())?;
+            let spools = Spools::in_directory(home.join(DIRTY));
+            (Some(lock), spools.map_err(|why| unusable(&home, why))?)
+        }
+        Shows::After(_) => (None, Spools::nowhere()),
     };
-    let spools = Spools::in_directory(home.join(DIRTY)).map_err(unusable)?;
+    let (prefix, state) = match options.shows {
+        Shows::Newest => (None, String::new()),
+        Shows::After(entry) => (Some(entry.saturating_add(1)), format!("@{entry}")),
+    };
     let root = place_of(volume.client().root());
-    let root = volume.find(&root, false).await?;
+    let root = volume.find_at(prefix, &root, false).await?;
     let own = DeviceKey::from(volume.home().device());
     let own = volume.known_members().await?.with_key(&own);
     let own = own.ok_or(bulla::Error::Member(MemberError::NotMember))?;
-    let source = format!("bulla#{}", volume.client().volume());
+    let source = format!("bulla#{}{state}", volume.client().volume());
     let core = Core::new(
-        volume,
+        (volume, options.shows),
         root,
         own.device,
         spools,
@@ -91,7 +100,7 @@ pub async fn mount_shared(
     );
     let core = Arc::new(core);
     let session = SessionOptions {
-        read_only: options.read_only,
+        read_only: options.read_only || options.shows != Shows::Newest,
         allow_other: options.allow_other,
         no_exec: options.no_exec,
         read_ahead_bytes: options.read_ahead_bytes,
@@ -103,7 +112,10 @@ pub async fn mount_shared(
     // The first one.
     let _ = core.notifier.set(connection.notifier());
     let session = connection.serve().await?;
-    let keeping = tokio::spawn(Keeper::new(core.clone()).run());
+    let keeping = match options.shows {
+        Shows::Newest => Some(tokio::spawn(Keeper::new(core.clone()).run())),
+        Shows::After(_) => None,
+    };
     tracing::info!(volume = %core.volume.client().volume(), directory = %directory.display(), "mounted");
     Ok(SharedMounted {
         session,
@@ -151,20 +163,22 @@ fn raise_limit() {
 
 /// One mount of a volume for each device.
 fn lock(home: &Path, name: &str) -> Result<File, MountError> {
-    let unusable = |source| MountError::Home {
-        directory: home.to_owned(),
-        source,
-    };
     let mut options = File::options();
     let options = options.create(true).truncate(false).write(true);
-    let file = options.open(home.join(LOCK)).map_err(unusable)?;
+    let file = options.open(home.join(LOCK));
+    let file = file.map_err(|why| unusable(home, why))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(MountError::InUse {
             name: name.to_owned(),
         }),
-        Err(errno) => Err(unusable(errno.into())),
+        Err(errno) => Err(unusable(home, errno.into())),
     }
+}
+
+fn unusable(home: &Path, source: std::io::Error) -> MountError {
+    let directory = home.to_owned();
+    MountError::Home { directory, source }
 }
 
 /// The mount would need itself to answer.
@@ -172,10 +186,8 @@ fn refuse_below(home: &Path, directory: &Path) -> Result<(), MountError> {
     let there = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (home_there, there) = (there(home), there(directory));
     if home_there.starts_with(&there) || there.starts_with(&home_there) {
-        return Err(MountError::Home {
-            directory: home.to_owned(),
-            source: std::io::Error::other("the directory to mount on is above it or in it"),
-        });
+        let why = std::io::Error::other("the directory to mount on is above it or in it");
+        return Err(unusable(home, why));
     }
     Ok(())
 }
@@ -210,7 +222,9 @@ impl SharedMounted {
     pub async fn finish(self) -> (Vec<Kept>, Result<(), MountError>) {
         let core = &self.core;
         core.ends();
-        self.keeping.abort();
+        if let Some(keeping) = &self.keeping {
+            keeping.abort();
+        }
         let mut kept = Vec::new();
         let changed = core.nodes.changed();
         let committing = changed.iter().map(|node| core.committed(node, None));
@@ -235,8 +249,10 @@ impl SharedMounted {
                 }
             }
         }
-        // Others wait for this device until it has confirmed what it wrote.
-        core.volume.has_changed();
+        if core.shows == Shows::Newest {
+            // Others wait for this device until it has confirmed what it wrote.
+            core.volume.has_changed();
+        }
         let closed = match core.volume.close().await {
             Err(error) if core.stopped().is_none() => Err(error.into()),
             _ => Ok(()),

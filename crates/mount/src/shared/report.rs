@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use share::client::{Stopped, View};
 use trust::volume_id::VolumeId;
 
-use super::core::Core;
+use super::core::{Core, Shows};
 
 /// The state of a mount at one moment.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub struct Report {
     pub directory: PathBuf,
     /// `major:minor` of the mount, by which its bind mounts are found.
     pub device: Option<String>,
+    /// The state that programs see.
+    pub shows: Shows,
     /// Connection, phase, size of the log.
     pub view: View,
     /// Why the mount is read-only, and since when.
@@ -70,6 +72,7 @@ impl Reporter {
             name: core.volume.home().name().to_owned(),
             directory: self.directory.clone(),
             device: self.device.clone(),
+            shows: core.shows,
             view: core.volume.client().view(),
             read_only: core.stopped(),
             dirty_files: dirty.len(),

@@ -38,7 +38,7 @@ pub type Effects = Vec<Effect<Spooled>>;
 /// Where local bytes lie.
 #[derive(Debug)]
 pub struct Spools {
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     next: AtomicU64,
 }
 
@@ -54,9 +54,17 @@ impl Spools {
             std::fs::remove_file(entry?.path())?;
         }
         Ok(Spools {
-            directory,
+            directory: Some(directory),
             next: AtomicU64::new(0),
         })
+    }
+
+    /// Nowhere, for a mount that only reads. What a mount beside it keeps is left alone.
+    pub fn nowhere() -> Spools {
+        Spools {
+            directory: None,
+            next: AtomicU64::new(0),
+        }
     }
 
     /// A place for local bytes.
@@ -64,8 +72,10 @@ impl Spools {
     /// # Errors
     /// The system's.
     pub fn make(&self) -> io::Result<Spool> {
+        let directory = self.directory.as_ref();
+        let directory = directory.ok_or(io::ErrorKind::ReadOnlyFilesystem)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let path = self.directory.join(number.to_string());
+        let path = directory.join(number.to_string());
         let mut options = File::options();
         let file = options
             .read(true)

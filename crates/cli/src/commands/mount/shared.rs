@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use ::mount::shared::Shows;
 use ::mount::shared::mounted::wait_for_end;
 use ::mount::table::Line;
 use ::mount::{SharedMountOptions, Signals, mount_shared};
@@ -31,7 +32,6 @@ const READ_AHEAD_BYTES: u32 = 1 << 20;
 /// Refuses flags that mean nothing for a shared volume.
 pub fn refuse_flags(args: &Mount) -> Outcome<()> {
     let flags = [
-        (args.at.is_some(), "--at"),
         (args.refresh.is_some(), "--refresh"),
         (args.metrics.is_some(), "--metrics"),
         (args.profile.is_some(), "--profile"),
@@ -59,9 +59,12 @@ pub fn tell(
 ) {
     if !output.json() {
         let dir = mounted.get("dir").and_then(Value::as_str);
+        let at = mounted.get("at").and_then(Value::as_u64);
+        let state = at.map(|entry| format!(", as it was after entry {entry}, read-only,"));
         output.note(&format!(
-            "{} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
+            "{}{} is mounted on {}; unmount it with `bulla umount {}`; the log is {}",
             home.name(),
+            state.unwrap_or_default(),
             dir.unwrap_or_default(),
             args.dir.display(),
             log.display()
@@ -96,6 +99,12 @@ pub fn in_foreground(
     let opening = async { Ok(SharedVolume::open(home, &options).await?) };
     let volume = session::run(&runtime, opening)?;
     recovery::tell(volume.recovered(), output);
+    let at = match &args.at {
+        Some(state) => Some(session::run(&runtime, async {
+            Ok(volume.entry(state).await?)
+        })?),
+        None => None,
+    };
     // All paths are absolute from here on. The working directory must not keep a file system busy.
     std::env::set_current_dir("/").map_err(|e| Failure::io("cannot change to /", &e))?;
     let mut record = fields(json!({
@@ -104,6 +113,9 @@ pub fn in_foreground(
         "shared": true,
         "dir": dir.display().to_string(),
     }));
+    if let Some(entry) = at {
+        record.insert("at".to_owned(), entry.into());
+    }
     if std::fs::read_dir(&unsent).is_ok_and(|mut files| files.next().is_some()) {
         record.insert("unsent".to_owned(), unsent.display().to_string().into());
     }
@@ -111,6 +123,7 @@ pub fn in_foreground(
     let cannot_listen = |e: std::io::Error| Failure::io("cannot listen for signals", &e);
     let signals = runtime.block_on(async { Signals::listen().map_err(cannot_listen) })?;
     let options = SharedMountOptions {
+        shows: at.map_or(Shows::Newest, Shows::After),
         deadline,
         attr: args.attr.unwrap_or(ATTR),
         read_only: args.read_only,
@@ -127,7 +140,13 @@ pub fn in_foreground(
     if mounted.cleared_dead() {
         record.insert("cleared_dead".to_owned(), true.into());
     }
-    let status = format!("mounted on {}", dir.display());
+    let status = match at {
+        Some(entry) => format!(
+            "the state after entry {entry} is mounted on {}",
+            dir.display()
+        ),
+        None => format!("mounted on {}", dir.display()),
+    };
     if output.json() {
         output.record("mounted", record)?;
     } else {
