@@ -156,6 +156,8 @@ pub enum Command {
     Mv(Mv),
     /// Remove files of a shared volume
     Rm(Rm),
+    /// Bring back what a shared volume had, as new versions of its files
+    Restore(Restore),
     /// Name sources, so that nobody has to type a volume id
     #[command(subcommand)]
     Source(SourceCommand),
@@ -264,6 +266,7 @@ impl Command {
             Command::Mkdir(_) => "mkdir",
             Command::Mv(_) => "mv",
             Command::Rm(_) => "rm",
+            Command::Restore(_) => "restore",
             Command::Source(command) => command.name(),
             Command::Status(_) => "status",
             Command::Doctor(_) => "doctor",

@@ -11,6 +11,7 @@
 //! | [`tree`] | one state of a volume |
 //! | [`walk`] | a depth-first walk that fetches ahead |
 //! | [`extract`], [`verify`], [`diff`] | what reads whole trees |
+//! | [`restore`] | what a shared volume had, again |
 //! | [`edit`] | new content of a file out of its present content and what changed of it |
 //! | [`shared`], [`members`] | shared volumes |
 //! | [`error`] | what can go wrong |
@@ -23,6 +24,7 @@ pub mod extract;
 pub mod members;
 mod open;
 pub mod path;
+pub mod restore;
 pub mod shared;
 pub mod tree;
 pub mod verify;

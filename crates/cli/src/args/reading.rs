@@ -135,7 +135,7 @@ pub struct Past {
     pub at: Option<VersionRef>,
 }
 
-fn parse_version_or_name(text: &str) -> Result<VersionRef, String> {
+pub(super) fn parse_version_or_name(text: &str) -> Result<VersionRef, String> {
     text.parse()
         .map_err(|why| format!("`{text}` is no number or name of a version: {why}"))
 }

@@ -4,8 +4,10 @@ use std::ffi::OsString;
 
 use clap::Args;
 use trust_shared::decision::Label;
+use volume::VersionRef;
 
 use super::labels::parse_label;
+use super::reading::parse_version_or_name;
 use super::waiting::Waiting;
 
 /// `bulla put`.
@@ -76,6 +78,24 @@ pub struct Rm {
     /// Also remove directories, with all that is in them
     #[arg(short, long)]
     pub recursive: bool,
+    /// The flags.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `bulla restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The shared volume: its name on this machine, or its id
+    pub volume: String,
+    /// What to restore: a file, or a directory with all that was in it
+    pub path: OsString,
+    /// As it was after entry N, or at a snapshot by its name. `bulla log` and `bulla share snapshots` show them
+    #[arg(long, value_name = "N", value_parser = parse_version_or_name)]
+    pub at: VersionRef,
+    /// Restore it as NEW, in a directory that is there [default: where it was]
+    #[arg(long, value_name = "NEW")]
+    pub to: Option<OsString>,
     /// The flags.
     #[command(flatten)]
     pub waiting: Waiting,

@@ -81,6 +81,7 @@ pub fn run(cli: &Cli, config: &Config, output: &mut Output) -> Outcome<Done> {
         Command::Mkdir(args) => files::names::mkdir(args, config, output),
         Command::Mv(args) => files::names::mv(args, config, output),
         Command::Rm(args) => files::remove::run(args, config, output),
+        Command::Restore(args) => files::restore::run(args, config, output),
         Command::Umount(args) => mount::umount(args, config, output),
         Command::Source(command) => source::run(command, config, output),
         Command::Status(args) => status::run(args, config, output),

@@ -73,6 +73,7 @@ mod shared_overwrites;
 mod shared_reads;
 mod shared_recovery;
 mod shared_repair;
+mod shared_restore;
 mod shared_server;
 mod shared_trees;
 mod shortages;

@@ -36,7 +36,7 @@ fn log(home: &Home, args: &[&str]) -> Ran {
 }
 
 /// The number of the newest entry.
-fn newest(home: &Home) -> u64 {
+pub fn newest(home: &Home) -> u64 {
     let log = log(home, &["--max", "1"]);
     log.records("entry")[0]["entry"].as_u64().unwrap()
 }

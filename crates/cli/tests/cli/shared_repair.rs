@@ -13,7 +13,7 @@ use crate::shared_lab::{Orderer, found, founded, joined};
 use crate::support::{Home, Ran, copy};
 
 /// A server whose log and blocks are in files, and partly still in the temporary log. It is stopped.
-fn served() -> (Orderer, Home) {
+pub fn served() -> (Orderer, Home) {
     let (mut orderer, key) = Orderer::new("127.0.0.1");
     let ada = found(&mut orderer, &key, &[], &["--ring", "4MiB"]);
     std::fs::create_dir(ada.path("many")).unwrap();
@@ -60,7 +60,7 @@ fn one(dir: &Path, beginning: &str) -> PathBuf {
 }
 
 /// Changes a byte of a file that is in use: the check fails then. Gives the file, and what the check says.
-fn damage(orderer: &Orderer, kind: &str, at: impl Fn(usize) -> usize) -> (PathBuf, Ran) {
+pub fn damage(orderer: &Orderer, kind: &str, at: impl Fn(usize) -> usize) -> (PathBuf, Ran) {
     for path in all(&orderer.home.path("repo"), kind) {
         let len = std::fs::metadata(&path).unwrap().len() as usize;
         flip(&path, at(len));
@@ -81,7 +81,7 @@ fn flip(path: &Path, at: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-fn verify(orderer: &Orderer, args: &[&str]) -> Ran {
+pub fn verify(orderer: &Orderer, args: &[&str]) -> Ran {
     orderer
         .home
         .run(&[&["--json", "verify", "repo"], args].concat())

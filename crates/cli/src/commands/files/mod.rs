@@ -1,4 +1,4 @@
-//! Commands about the files of a shared volume: `bulla put`, `mkdir`, `mv`, `rm`; and its `log`.
+//! Commands about the files of a shared volume: `bulla put`, `mkdir`, `mv`, `rm`, `restore`; and its `log`.
 //!
 //! | module | commands |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | `words` | FILE... VOLUME [PATH] |
 //! | `names` | `mkdir`, `mv` |
 //! | `remove` | `rm` |
+//! | `restore` | `restore` |
 //! | `log` | who did what |
 //! | `entry_words`, `entry_paths` | what an op of the log does, in words; the paths of its files |
 
@@ -19,6 +20,7 @@ pub mod names;
 mod overwriting;
 pub mod put;
 pub mod remove;
+pub mod restore;
 mod words;
 
 use std::os::unix::ffi::OsStrExt;
