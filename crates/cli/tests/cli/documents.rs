@@ -195,6 +195,11 @@ fn the_command_lines_of_the_tour_of_a_shared_volume_run() {
 }
 
 #[test]
+fn the_command_lines_about_a_disk_for_a_team_run() {
+    run("docs/operations/disk-for-a-team.md", 10);
+}
+
+#[test]
 fn the_command_lines_about_static_hosting_run() {
     run("docs/operations/static-hosting.md", 4);
 }
