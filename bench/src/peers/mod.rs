@@ -2,6 +2,7 @@
 
 pub mod archive;
 pub mod http;
+pub mod juicefs;
 pub mod nginx;
 pub mod postgres;
 pub mod rsync;

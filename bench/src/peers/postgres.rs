@@ -62,6 +62,12 @@ impl Postgres {
         Ok(server)
     }
 
+    /// Its address for programs that take one, over its Unix socket.
+    pub fn address(&self) -> String {
+        let home = self.home.display();
+        format!("postgres://{USER}@/{USER}?host={home}&sslmode=disable")
+    }
+
     /// Makes a table that is a log, and the statement that appends to it.
     pub fn make_log(&self, leaf: &[u8], body: &[u8]) -> Result<()> {
         self.ask(

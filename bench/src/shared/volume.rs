@@ -20,7 +20,7 @@ use trust_shared::principal::Principal;
 /// The user of all devices.
 const USER: [u8; 32] = [7; 32];
 /// Local name of the volume in each home.
-const NAME: &str = "bench";
+pub const NAME: &str = "bench";
 const CONTEXT: &str = "bulla bench 2026-11 key of a shared volume";
 /// Numbers of keys that belong to no device.
 const OWNER: u32 = u32::MAX;
