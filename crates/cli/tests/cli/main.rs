@@ -63,6 +63,7 @@ mod shared_homes;
 mod shared_lab;
 mod shared_machines;
 mod shared_mount;
+mod shared_mount_hostile;
 mod shared_mount_kernel;
 mod shared_mount_lab;
 mod shared_mount_past;
