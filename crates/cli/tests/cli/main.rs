@@ -67,6 +67,7 @@ mod shared_mount_hostile;
 mod shared_mount_kernel;
 mod shared_mount_lab;
 mod shared_mount_past;
+mod shared_mount_programs;
 mod shared_mount_times;
 mod shared_mount_trouble;
 mod shared_other_place;
