@@ -2,6 +2,7 @@
 //! (docs/cli.md). The doc comments are the help texts and the manual.
 
 mod asking;
+mod conflicts;
 mod devices;
 mod examples;
 mod forks;
@@ -29,6 +30,7 @@ use crate::logging::LogFormat;
 use crate::output::Color;
 
 pub use asking::*;
+pub use conflicts::*;
 pub use devices::*;
 pub use forks::*;
 pub use labels::parse_new_label;

@@ -145,7 +145,7 @@ impl<'a> Restoring<'a> {
         let Some(id) = self.directory(&top.inode, &at).await? else {
             return Ok(());
         };
-        let mut walk = self.past.walk(&top, Reads::Directory);
+        let mut walk = self.past.walk(&top, Reads::Names);
         let mut inside = vec![(at, id)];
         let mut links = Vec::new();
         let mut under_way = FuturesUnordered::<Task<'_>>::new();

@@ -6,6 +6,7 @@
 //! | [`client`] | a device: engine, disk, connection, calls of programs |
 //! | [`files`] | the files of a volume: calls of programs, and their answers |
 //! | [`writeback`] | what programs have open and have changed, and no log has yet; without I/O |
+//! | [`conflict`] | names of conflict copies |
 //! | [`disk`] | what a device must not forget: its floor, and what it has sent |
 //! | [`home`] | the shared volumes of a user on this machine |
 //! | `snapshot` | what a device's floor comes to, for a restart |
@@ -15,6 +16,7 @@
 pub mod admission;
 pub mod checkpoint;
 pub mod client;
+pub mod conflict;
 pub mod disk;
 pub mod files;
 pub mod home;

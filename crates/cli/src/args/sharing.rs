@@ -12,6 +12,7 @@ use trust::statement::VolumeId;
 use trust_shared::decision::{Label, Role};
 use wire::shared::ServerAddress;
 
+use super::conflicts::ShareConflicts;
 use super::devices::{DeviceName, parse_device};
 use super::labels::{parse_label, parse_new_label};
 use super::local::parse_place;
@@ -74,6 +75,8 @@ pub enum ShareCommand {
     Snapshots(ShareVolume),
     /// Show or set for how long the server keeps what was replaced
     Retain(ShareRetain),
+    /// List what devices wrote at the same time as others, and choose what stays
+    Conflicts(ShareConflicts),
     /// Publish the files of a shared volume as the next version of a published volume
     Export(ShareExport),
     /// Remove this device's key and memory of a shared volume from this machine
@@ -110,6 +113,7 @@ impl ShareCommand {
             ShareCommand::Snapshot(_) => "share snapshot",
             ShareCommand::Snapshots(_) => "share snapshots",
             ShareCommand::Retain(_) => "share retain",
+            ShareCommand::Conflicts(_) => "share conflicts",
             ShareCommand::Export(_) => "share export",
             ShareCommand::Forget(_) => "share forget",
         }

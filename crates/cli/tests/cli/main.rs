@@ -53,6 +53,7 @@ mod share_evidence;
 mod shared;
 mod shared_adversity;
 mod shared_collection;
+mod shared_conflicts;
 mod shared_deadlines;
 mod shared_distance;
 mod shared_engine;

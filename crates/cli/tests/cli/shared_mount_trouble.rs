@@ -149,6 +149,11 @@ fn bytes_that_were_told_lost_go_beside_what_others_wrote_since() {
     assert_eq!(copied, format!("one\n{two}"));
     wait_until("nothing dirty", || a.status()["dirty"]["files"] == 0);
     assert_eq!(fs::read_to_string(a.path("f")).unwrap(), "others\n");
+    // Somebody chooses.
+    let copy = copy().unwrap();
+    let take = ["share", "conflicts", "notes", "--take", "copy", &copy];
+    ben.run(&take).ends(0);
+    assert_eq!(fs::read_to_string(a.path("f")).unwrap(), copied);
 }
 
 /// Two descriptors of a file `f` to which it appends. (In a process of its own: tests beside this one begin processes, which

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bulla::edit::Edit;
 use reader::Fetch;
-use share::client::{ClientError, NewFile, conflict_name};
+use share::client::{ClientError, NewFile};
+use share::conflict::conflict_name;
 use share::files::{Call, FileRef, Refused, Replace, Stamped};
 use share::writeback::{Cached, Effect, Found, Moved, NotSent, NotStored, Overlay, Taken, Timer};
 use store::StoreError;

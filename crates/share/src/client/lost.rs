@@ -16,12 +16,11 @@ use reader::{Blocks, Fetch, Prefetcher, ReadError, Spawner, Tree};
 use state::private;
 use store::Replica;
 use store::mirrors::Mirrors;
-use trust::calendar::date;
 use trust::tree::inode::{Content, FileKind, Inode};
 use trust_shared::change::Change;
 use trust_shared::guard::Guard;
 use trust_shared::ops::{Body, Op};
-use trust_shared::principal::{Device, FileId, Name};
+use trust_shared::principal::{FileId, Name};
 
 use super::connection::{Connection, Lost as Away, Trouble};
 use super::driver::Command;
@@ -30,12 +29,11 @@ use super::own_place::Return;
 use super::paths::Paths;
 use super::returned::Returned;
 use super::{Client, ClientError, NewFile};
+use crate::conflict::conflict_name;
 use crate::files::{Answer, Call, File, Place};
 use crate::home::GIVEN_BACK;
 use ordering::signed::Entry;
 
-/// Longest name, bytes.
-const MAX_NAME_BYTES: usize = 255;
 /// Copies of one name and day.
 const MAX_COPIES: u32 = 100;
 /// Content that is read at a time, bytes.
@@ -222,29 +220,6 @@ fn place_of(guard: &Guard) -> Option<(FileId, (FileId, Name))> {
 fn copy_name(written: &Written, which: u32) -> Option<Name> {
     let device = written.file.number.device;
     conflict_name(&written.name, device, written.inode.mtime.seconds, which)
-}
-
-/// The name of a conflict copy of a device: `NAME (conflict device N DATE)`, and a number where that is taken: `which`
-/// counts from 0. `unix_s`: when the content was made. None if no file can have the name.
-pub fn conflict_name(name: &Name, device: Device, unix_s: i64, which: u32) -> Option<Name> {
-    let (device, date) = (device.0, date(unix_s));
-    let more = match which {
-        0 => String::new(),
-        _ => format!(" {}", which.saturating_add(1)),
-    };
-    let tail = format!(" (conflict device {device} {date}){more}");
-    let name = name.as_bytes();
-    let mut end = name.len().min(MAX_NAME_BYTES.saturating_sub(tail.len()));
-    // A name of UTF-8 stays one.
-    while end > 0 && std::str::from_utf8(name).is_ok() && is_inside(name, end) {
-        end -= 1;
-    }
-    Name::new(&[name.get(..end)?, tail.as_bytes()].concat()).ok()
-}
-
-/// Whether a character goes on at this place.
-fn is_inside(name: &[u8], at: usize) -> bool {
-    name.get(at).is_some_and(|byte| byte & 0xc0 == 0x80)
 }
 
 impl Client {
@@ -542,8 +517,5 @@ mod tests {
         let plan = written(b"plan", 1_795_392_000);
         assert_eq!(name(&plan, 0), "plan (conflict device 3 2026-11-23)");
         assert_eq!(name(&plan, 1), "plan (conflict device 3 2026-11-23) 2");
-        let long = written("ä".repeat(127).as_bytes(), 0);
-        let long = name(&long, 9);
-        assert!(long.len() <= MAX_NAME_BYTES && long.ends_with("1970-01-01) 10"));
     }
 }

@@ -88,7 +88,7 @@ pub use error::{ClientError, Differing, Stopped};
 use link::Offered;
 pub use link::offered;
 use local::{Query, Response};
-pub use lost::{Copy, GivenBack, conflict_name};
+pub use lost::{Copy, GivenBack};
 use neighbour::host::Hosting;
 use ordering::engine::Delays;
 pub use other_place::{

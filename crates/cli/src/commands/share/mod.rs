@@ -16,6 +16,7 @@
 //! | `recover` | `share recover`: another log stands after a fork |
 //! | `follow` | `share follow`: a device goes over to it, and gets its work back |
 //! | `forget` | `share forget`: a machine gives its device up |
+//! | `conflicts` | `share conflicts`: copies of what two devices wrote at the same time |
 //! | `export` | `share export`: a snapshot as a published volume |
 
 use crate::args::{Global, ShareCommand, ShareDeviceCommand, ShareGroupCommand, ShareUserCommand};
@@ -28,6 +29,7 @@ mod beacon;
 pub mod check;
 mod checkpoint;
 mod compare;
+mod conflicts;
 mod export;
 mod follow;
 mod forget;
@@ -71,6 +73,7 @@ pub fn run(
         ShareCommand::Accept(args) => members::accept(args, config, output),
         ShareCommand::Checkpoint(args) => checkpoint::run(args, global, config, output),
         ShareCommand::Snapshot(args) => snapshots::snapshot(args, config, output),
+        ShareCommand::Conflicts(args) => conflicts::run(args, config, output),
         ShareCommand::Snapshots(args) => snapshots::list(args, config, output),
         ShareCommand::Retain(args) => snapshots::retain(args, config, output),
         ShareCommand::Export(args) => export::run(args, global, config, output),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, MutexGuard};
 
-use share::client::conflict_name;
+use share::conflict::conflict_name;
 use share::files::{Answer, Call, FileRef, Place, Refused, Replace};
 use share::writeback::{
     Cached, Effect, Found, From, Kinds, Moved, Node, Nodes, NotSent, NotStored, Overlay, ROOT,
