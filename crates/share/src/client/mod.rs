@@ -8,7 +8,6 @@
 //! |---|---|
 //! | `core` | one step: engine, timers, disk; what is read without the server; the feed of changes; comparing logs; folding and forgetting |
 //! | `driver` | the task that owns the engine, connects, sends and answers |
-//! | `outbox` | an entry goes after the blocks that it names |
 //! | `create` | new files and their numbers |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
 //! | `beacons` | devices that must write again and again |
@@ -46,7 +45,6 @@ mod near;
 mod neighbour;
 mod open;
 mod other_place;
-mod outbox;
 mod owed;
 mod own;
 mod own_place;

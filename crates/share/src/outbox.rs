@@ -20,7 +20,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 
 /// Blocks of the next entry, and the entry while they are on their way.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub struct Outbox {
     blocks: Vec<Record>,
     state: State,
     /// Batches of blocks that were begun to be stored. An answer for an earlier one says nothing about these blocks.
@@ -43,13 +43,13 @@ enum State {
 
 impl Outbox {
     /// The next entry names these blocks.
-    pub(super) fn store(&mut self, blocks: Vec<Record>) {
+    pub fn store(&mut self, blocks: Vec<Record>) {
         self.blocks = blocks;
         self.state = State::Waiting;
     }
 
     /// What may be sent now.
-    pub(super) fn send(&mut self, request: Request<Product>) -> Option<Request<Product>> {
+    pub fn send(&mut self, request: Request<Product>) -> Option<Request<Product>> {
         if let Request::Entry(_) = request {
             self.refusals = 0;
         }
@@ -63,7 +63,7 @@ impl Outbox {
     }
 
     /// The server has not ordered this entry, because blocks were missing. Gives the pause before [`Outbox::retry`].
-    pub(super) fn again(&mut self, entry: Request<Product>) -> Duration {
+    pub fn again(&mut self, entry: Request<Product>) -> Duration {
         self.entry = Some(entry);
         self.state = State::Missing;
         let (first, longest) = PAUSES;
@@ -76,7 +76,7 @@ impl Outbox {
     }
 
     /// The pause is over: the blocks go again, or the entry if it has none.
-    pub(super) fn retry(&mut self) -> Option<Request<Product>> {
+    pub fn retry(&mut self) -> Option<Request<Product>> {
         if self.state != State::Missing {
             return None;
         }
@@ -89,7 +89,7 @@ impl Outbox {
     }
 
     /// Blocks that must be stored now, and the number of this batch.
-    pub(super) fn begin(&mut self) -> Option<(u64, Arc<[Record]>)> {
+    pub fn begin(&mut self) -> Option<(u64, Arc<[Record]>)> {
         if self.state != State::Waiting || self.blocks.is_empty() {
             return None;
         }
@@ -99,7 +99,7 @@ impl Outbox {
     }
 
     /// The blocks of a batch are durable. What waited for them may be sent.
-    pub(super) fn stored(&mut self, batch: u64) -> Option<Request<Product>> {
+    pub fn stored(&mut self, batch: u64) -> Option<Request<Product>> {
         if !self.stores(batch) {
             return None;
         }
@@ -108,7 +108,7 @@ impl Outbox {
     }
 
     /// The blocks of a batch could not be stored.
-    pub(super) fn unstored(&mut self, batch: u64) {
+    pub fn unstored(&mut self, batch: u64) {
         if self.stores(batch) {
             self.state = State::Waiting;
         }
@@ -120,12 +120,12 @@ impl Outbox {
     }
 
     /// There is a new connection. The engine sends its entry again.
-    pub(super) fn connected(&mut self) {
+    pub fn connected(&mut self) {
         self.disconnected();
     }
 
     /// The connection is over.
-    pub(super) fn disconnected(&mut self) {
+    pub fn disconnected(&mut self) {
         self.entry = None;
         self.state = match self.blocks.is_empty() {
             true => State::Stored,
@@ -134,7 +134,7 @@ impl Outbox {
     }
 
     /// All entries that were sent have their places.
-    pub(super) fn settled(&mut self) {
+    pub fn settled(&mut self) {
         self.blocks.clear();
         // A Resume leaves no trace in the journal, and may wait to be sent again.
         if self.state != State::Missing {
