@@ -353,6 +353,7 @@ impl Net {
                 node.answers.insert(ticket, (answer, marked));
             }
             Effect::Busy(ticket) => panic!("no room for {ticket}"),
+            Effect::Withdrawn(ticket) => panic!("{ticket} was taken back"),
             Effect::Unfit(what) => node.stopped = Some(what.to_owned()),
             Effect::Stopped(why) => node.stopped = Some(format!("{why:?}")),
             Effect::Differs(attest) => panic!("seed {}: {attest:?}", self.seed),

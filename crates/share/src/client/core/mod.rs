@@ -447,6 +447,8 @@ impl Core {
                 marked,
             }),
             Effect::Busy(ticket) => outs.push(Out::Busy(ticket)),
+            // Nothing is withdrawn yet.
+            Effect::Withdrawn(_) => {}
             Effect::Unfit(what) => outs.push(Out::Unfit(what)),
             Effect::Differs(attest) => outs.push(Out::Differs(differing(&attest))),
             Effect::Stopped(why) => return Err(self.stopped_by(&why, reply)),
