@@ -1,71 +1,213 @@
-//! What waits to be sent: an entry that names new blocks goes after them.
+//! What waits to be sent: an entry and the blocks that it names travel in one flight (decision 0113).
 //!
-//! The blocks of the last entry are kept until the entry is in the log, because a new connection stores them again
-//! before it sends the entry again. Other messages never wait.
+//! The server orders an entry only if every block is there that its session stored before it. So the blocks are put on
+//! the wire, and the entry right behind them. The outbox keeps what the server has not confirmed, without input and output:
 //!
-//! The server may say that it has not ordered the entry, because blocks that came before it were missing: those of the entry,
-//! or others of this device. Then its blocks are stored again, and the same bytes are sent again: at once, and after a
-//! pause that grows if the server says so again. So a server that says so for ever is not asked without end.
+//! - *Blocks of a call* are kept until the call is answered, those of the next entry itself until that entry is in the log.
+//! - *A new connection* stores them all again before it sends the entry again.
+//! - *The server says that it has not ordered the entry*, because blocks before it were missing: those of the entry, or
+//!   others of this device. What is not known to be there is stored again, and the same bytes are sent again: at once, and
+//!   after a pause that grows if the server says so again. So a server that says so for ever is not asked without end.
+//! - *Blocks that the server refuses* when they are stored alone are given up with their call. An entry that may have that
+//!   call is never sent again: the server has told of the missing blocks, and would order it without them.
+//!
+//! Messages that are no entries never wait.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use trust::Record;
 
 use ordering::engine::Request;
 use ordering::roster::Product;
 
+/// Bytes of blocks that travel with one call, at most, and with the entry, until the server has answered for them. More of
+/// them wait for the server: what is lost with a connection, or refused, has to be sent again.
+pub const FLIGHT_BYTES: usize = 1 << 20;
 /// The first pause before an entry goes a third time, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Blocks are given up after so many refusals, unless the server says at once that it has no room.
+const TRIES: u32 = 3;
 
-/// Blocks of the next entry, and the entry while they are on their way.
+/// Names a call.
+pub type Ticket = u64;
+
+/// Blocks that travel with a call, and the memory that they may take.
 #[derive(Debug, Default)]
-pub struct Outbox {
-    blocks: Vec<Record>,
+pub struct Flight {
+    records: Vec<Record>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Flight {
+    /// These blocks.
+    pub fn of(records: Vec<Record>, room: Option<OwnedSemaphorePermit>) -> Flight {
+        Flight {
+            records,
+            _room: room,
+        }
+    }
+
+    /// The blocks.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+/// Why blocks were not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unstored {
+    /// The connection is over, or the server may take them later.
+    Now,
+    /// The server refuses them.
+    Refused,
+    /// The server has no room.
+    Full,
+}
+
+/// Whose blocks they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Call(Ticket),
+    /// The next entry, or the one in flight, made them.
+    Entry,
+}
+
+#[derive(Debug)]
+struct Parcel {
+    owner: Owner,
+    flight: Flight,
+    bytes: usize,
     state: State,
-    /// Batches of blocks that were begun to be stored. An answer for an earlier one says nothing about these blocks.
-    begun: u64,
-    entry: Option<Request<Product>>,
-    /// How often the server has not ordered the entry because blocks were missing.
+    /// It is stored alone: the server has refused it together with others.
+    alone: bool,
+    /// How often the server has refused it alone.
     refusals: u32,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The server has them, as far as this connection knows; or there are none.
-    #[default]
-    Stored,
-    Storing,
     Waiting,
-    /// The server missed some, of this entry or of others. They wait for [`Outbox::retry`].
-    Missing,
+    /// It waits for [`Outbox::retry`].
+    Resting,
+    /// It is in this batch. On the wire, or on the way there.
+    UnderWay {
+        batch: u64,
+        on_wire: bool,
+    },
+    /// The server has it.
+    Stored,
+    /// No entry may name it.
+    GivenUp,
+}
+
+/// Blocks, and the entry that waits for them.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    parcels: Vec<Parcel>,
+    /// Batches of blocks that were begun to be stored.
+    begun: u64,
+    entry: Option<Request<Product>>,
+    /// The server missed blocks before the entry. It waits for [`Outbox::retry`].
+    is_refused: bool,
+    /// How often the server has not ordered the entry because blocks were missing.
+    refusals: u32,
 }
 
 impl Outbox {
     /// The next entry names these blocks.
     pub fn store(&mut self, blocks: Vec<Record>) {
-        self.blocks = blocks;
-        self.state = State::Waiting;
+        self.settled();
+        self.push(Owner::Entry, Flight::of(blocks, None));
     }
 
-    /// What may be sent now.
+    /// This call names these blocks, in whichever entry it will be.
+    pub fn keep(&mut self, ticket: Ticket, flight: Flight) {
+        if !flight.is_empty() {
+            self.push(Owner::Call(ticket), flight);
+        }
+    }
+
+    fn push(&mut self, owner: Owner, flight: Flight) {
+        self.parcels.push(Parcel {
+            owner,
+            bytes: flight.records.iter().map(Record::len).sum(),
+            flight,
+            state: State::Waiting,
+            alone: false,
+            refusals: 0,
+        });
+    }
+
+    /// Whether it has blocks of a call.
+    pub fn has(&self, ticket: Ticket) -> bool {
+        let mut parcels = self.parcels.iter();
+        parcels.any(|parcel| parcel.owner == Owner::Call(ticket))
+    }
+
+    /// The call is answered: nothing of it is sent any more.
+    pub fn answered(&mut self, ticket: Ticket) {
+        self.parcels
+            .retain(|parcel| parcel.owner != Owner::Call(ticket));
+    }
+
+    /// What may be sent now. Call it when [`Outbox::begin`] has nothing more to store.
     pub fn send(&mut self, request: Request<Product>) -> Option<Request<Product>> {
-        if let Request::Entry(_) = request {
-            self.refusals = 0;
+        let Request::Entry(_) = request else {
+            return Some(request);
+        };
+        // An entry that was to be sent again is over: the engine has another one.
+        (self.refusals, self.is_refused) = (0, false);
+        self.entry = Some(request);
+        self.ready()
+    }
+
+    /// The entry, if it waits for nothing any more.
+    pub fn ready(&mut self) -> Option<Request<Product>> {
+        let Some(Request::Entry(entry)) = &self.entry else {
+            return None;
+        };
+        // A Resume names no blocks, and blocks that are given up wait for it.
+        let names_blocks = !entry.signed().entry().is_resume();
+        match self.is_refused || (names_blocks && self.is_blocked()) {
+            true => None,
+            false => self.entry.take(),
         }
-        match request {
-            Request::Entry(_) if self.state != State::Stored => {
-                self.entry = Some(request);
-                None
-            }
-            request => Some(request),
-        }
+    }
+
+    /// Whether an entry would come before blocks that it may name, or too many of them have no answer.
+    fn is_blocked(&self) -> bool {
+        let waits = |parcel: &Parcel| match parcel.state {
+            State::Waiting | State::Resting | State::GivenUp => true,
+            State::UnderWay { on_wire, .. } => !on_wire,
+            State::Stored => false,
+        };
+        self.parcels.iter().any(waits) || self.flying() > FLIGHT_BYTES
+    }
+
+    /// Bytes on the wire that the server has not answered for.
+    fn flying(&self) -> usize {
+        let is_flying = |parcel: &&Parcel| matches!(parcel.state, State::UnderWay { .. });
+        let flying = self.parcels.iter().filter(is_flying);
+        flying.map(|parcel| parcel.bytes).sum()
     }
 
     /// The server has not ordered this entry, because blocks were missing. Gives the pause before [`Outbox::retry`].
     pub fn again(&mut self, entry: Request<Product>) -> Duration {
         self.entry = Some(entry);
-        self.state = State::Missing;
+        self.is_refused = true;
+        // Whatever has no answer counts as refused.
+        for parcel in &mut self.parcels {
+            if let State::UnderWay { .. } = parcel.state {
+                parcel.state = State::Resting;
+            }
+        }
         let (first, longest) = PAUSES;
         let pause = match self.refusals {
             0 => Duration::ZERO,
@@ -75,188 +217,116 @@ impl Outbox {
         pause
     }
 
-    /// The pause is over: the blocks go again, or the entry if it has none.
-    pub fn retry(&mut self) -> Option<Request<Product>> {
-        if self.state != State::Missing {
-            return None;
+    /// The pause is over: blocks go again, and then the entry.
+    pub fn retry(&mut self) {
+        self.is_refused = false;
+        for parcel in &mut self.parcels {
+            if parcel.state == State::Resting {
+                parcel.state = State::Waiting;
+            }
         }
-        if self.blocks.is_empty() {
-            self.state = State::Stored;
-            return self.entry.take();
-        }
-        self.state = State::Waiting;
-        None
     }
 
-    /// Blocks that must be stored now, and the number of this batch.
+    /// Blocks that must be stored now, and the number of this batch. There may be more.
     pub fn begin(&mut self) -> Option<(u64, Arc<[Record]>)> {
-        if self.state != State::Waiting || self.blocks.is_empty() {
+        if self.is_refused || self.flying() >= FLIGHT_BYTES {
             return None;
         }
-        self.state = State::Storing;
-        self.begun = self.begun.saturating_add(1);
-        Some((self.begun, self.blocks.as_slice().into()))
-    }
-
-    /// The blocks of a batch are durable. What waited for them may be sent.
-    pub fn stored(&mut self, batch: u64) -> Option<Request<Product>> {
-        if !self.stores(batch) {
+        let batch = self.begun.saturating_add(1);
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for parcel in &mut self.parcels {
+            let fits =
+                records.is_empty() || (!parcel.alone && bytes + parcel.bytes <= FLIGHT_BYTES);
+            if parcel.state != State::Waiting || !fits {
+                continue;
+            }
+            let on_wire = false;
+            parcel.state = State::UnderWay { batch, on_wire };
+            records.extend_from_slice(&parcel.flight.records);
+            bytes += parcel.bytes;
+            if parcel.alone {
+                break;
+            }
+        }
+        if records.is_empty() {
             return None;
         }
-        self.state = State::Stored;
-        self.entry.take()
+        self.begun = batch;
+        Some((batch, records.into()))
     }
 
-    /// The blocks of a batch could not be stored.
-    pub fn unstored(&mut self, batch: u64) {
-        if self.stores(batch) {
-            self.state = State::Waiting;
+    /// The blocks of a batch are on the wire: what is sent now comes after them.
+    pub fn flies(&mut self, batch: u64) {
+        for parcel in self.of(batch) {
+            let on_wire = true;
+            parcel.state = State::UnderWay { batch, on_wire };
         }
     }
 
-    /// Whether this batch has the blocks of the next entry, and no other connection stores them.
-    fn stores(&self, batch: u64) -> bool {
-        self.state == State::Storing && batch == self.begun
+    /// The blocks of a batch are durable.
+    pub fn stored(&mut self, batch: u64) {
+        for parcel in self.of(batch) {
+            parcel.state = State::Stored;
+        }
     }
 
-    /// There is a new connection. The engine sends its entry again.
-    pub fn connected(&mut self) {
-        self.disconnected();
+    /// The blocks of a batch are not stored. Gives the calls that are given up: the engine takes them back.
+    pub fn unstored(&mut self, batch: u64, why: Unstored) -> Vec<Ticket> {
+        let is_shared = self.of(batch).count() > 1;
+        let mut given_up = Vec::new();
+        for parcel in self.of(batch) {
+            parcel.state = State::Resting;
+            match why {
+                Unstored::Now => {}
+                // Which of them it refuses shows when each is stored alone.
+                Unstored::Refused | Unstored::Full if is_shared => {
+                    (parcel.alone, parcel.state) = (true, State::Waiting);
+                }
+                Unstored::Refused | Unstored::Full => {
+                    parcel.refusals = parcel.refusals.saturating_add(1);
+                    let is_over = why == Unstored::Full || parcel.refusals >= TRIES;
+                    if let Owner::Call(ticket) = parcel.owner
+                        && is_over
+                    {
+                        parcel.state = State::GivenUp;
+                        given_up.push(ticket);
+                    }
+                }
+            }
+        }
+        given_up
     }
 
-    /// The connection is over.
+    /// The parcels of a batch. An answer for an earlier batch says nothing about blocks that are stored again.
+    fn of(&mut self, batch: u64) -> impl Iterator<Item = &mut Parcel> {
+        let is_of = move |parcel: &&mut Parcel| match parcel.state {
+            State::UnderWay { batch: of, .. } => of == batch,
+            _ => false,
+        };
+        self.parcels.iter_mut().filter(is_of)
+    }
+
+    /// The connection is over, or there is a new one: what it stores comes before the entry, which the engine sends again.
     pub fn disconnected(&mut self) {
         self.entry = None;
-        self.state = match self.blocks.is_empty() {
-            true => State::Stored,
-            false => State::Waiting,
-        };
+        self.is_refused = false;
+        for parcel in &mut self.parcels {
+            if parcel.state != State::GivenUp {
+                parcel.state = State::Waiting;
+            }
+        }
     }
 
     /// All entries that were sent have their places.
     pub fn settled(&mut self) {
-        self.blocks.clear();
-        // A Resume leaves no trace in the journal, and may wait to be sent again.
-        if self.state != State::Missing {
-            self.state = State::Stored;
-        }
+        self.parcels.retain(|parcel| parcel.owner != Owner::Entry);
+    }
+
+    /// Nothing is sent any more.
+    pub fn clear(&mut self) {
+        *self = Outbox::default();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use trust::device::DeviceKey;
-    use trust::device::Incarnation;
-    use trust::key::SecretKey;
-    use trust::volume_id::VolumeId;
-    use trust::{Handle, frame::Packer};
-    use trust_shared::entry::{Content, Entry, Prefix};
-
-    fn entry() -> Request<Product> {
-        let key = SecretKey::from_seed(&[1; 32]);
-        let seen = Prefix {
-            size: 0,
-            root: [0; 32],
-        };
-        let entry = Entry {
-            epoch: 0,
-            device: DeviceKey::from(&key.public()),
-            incarnation: Incarnation::from_bytes([2; 16]),
-            seen,
-            kept: 0,
-            content: Content::Resume,
-        };
-        let signed = entry.sign(VolumeId::from_bytes([3; 32]), &key).unwrap();
-        Request::Entry(ordering::signed::Entry::new(signed))
-    }
-
-    fn block() -> Record {
-        let frame = Packer::new()
-            .pack(trust::handle::Kind::Data, b"block")
-            .unwrap();
-        let handle = Handle::from_bytes([4; 32]);
-        Record { handle, frame }
-    }
-
-    #[test]
-    fn entry_waits_for_its_blocks_and_other_messages_do_not() {
-        let mut outbox = Outbox::default();
-        assert!(outbox.send(entry()).is_some());
-        outbox.store(vec![block()]);
-        assert!(outbox.send(entry()).is_none());
-        assert!(outbox.send(Request::Open(None)).is_some());
-        let (batch, blocks) = outbox.begin().unwrap();
-        assert_eq!(blocks.len(), 1);
-        assert!(outbox.begin().is_none(), "it is under way");
-        assert!(outbox.send(entry()).is_none());
-        assert!(outbox.stored(batch).is_some());
-        assert!(outbox.send(entry()).is_some());
-    }
-
-    #[test]
-    fn new_connection_stores_blocks_again_until_the_entry_is_in_the_log() {
-        let mut outbox = Outbox::default();
-        outbox.store(vec![block()]);
-        let (lost, _) = outbox.begin().unwrap();
-        outbox.disconnected();
-        outbox.connected();
-        assert!(outbox.send(entry()).is_none());
-        assert!(outbox.stored(lost).is_none());
-        let (again, _) = outbox.begin().unwrap();
-        outbox.unstored(again);
-        let (batch, _) = outbox.begin().unwrap();
-        assert!(outbox.stored(batch).is_some());
-        outbox.settled();
-        outbox.disconnected();
-        assert!(outbox.begin().is_none());
-        assert!(outbox.send(entry()).is_some());
-    }
-
-    #[test]
-    fn entry_that_was_before_its_blocks_goes_after_them_again() {
-        let mut outbox = Outbox::default();
-        outbox.store(vec![block()]);
-        assert!(outbox.send(entry()).is_none());
-        let (first, _) = outbox.begin().unwrap();
-        assert!(outbox.stored(first).is_some());
-        assert_eq!(outbox.again(entry()), Duration::ZERO);
-        assert!(outbox.begin().is_none(), "it waits for its time");
-        assert!(outbox.retry().is_none(), "its blocks go first");
-        assert!(outbox.retry().is_none());
-        let (second, blocks) = outbox.begin().unwrap();
-        assert_eq!(blocks.len(), 1);
-        assert!(outbox.stored(first).is_none());
-        assert!(outbox.stored(second).is_some());
-        // It was another block of this device that was missing: there is nothing to be stored.
-        outbox.settled();
-        assert!(outbox.again(entry()) > Duration::ZERO);
-        outbox.settled();
-        assert!(outbox.retry().is_some());
-        assert!(outbox.send(entry()).is_some());
-        assert_eq!(outbox.again(entry()), Duration::ZERO, "it is another entry");
-        let pauses: Vec<Duration> = (0..40).map(|_| outbox.again(entry())).collect();
-        assert!(pauses.is_sorted());
-        assert_eq!(pauses.last(), Some(&PAUSES.1));
-        outbox.disconnected();
-        assert!(outbox.retry().is_none(), "the engine sends it again");
-        assert!(outbox.send(entry()).is_some());
-    }
-
-    /// An earlier connection had sent the first entry. It is in the log while its blocks are stored once more.
-    #[test]
-    fn entry_does_not_go_when_the_blocks_of_the_one_before_it_are_stored() {
-        let mut outbox = Outbox::default();
-        outbox.store(vec![block()]);
-        let (first, _) = outbox.begin().unwrap();
-        outbox.settled();
-        outbox.store(vec![block(), block()]);
-        assert!(outbox.send(entry()).is_none());
-        assert!(outbox.stored(first).is_none());
-        let (second, _) = outbox.begin().unwrap();
-        assert!(outbox.stored(first).is_none());
-        outbox.unstored(first);
-        assert!(outbox.begin().is_none(), "it is under way");
-        assert!(outbox.stored(second).is_some());
-    }
-}
+mod tests;

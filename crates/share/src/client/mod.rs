@@ -9,6 +9,7 @@
 //! | `core` | one step: engine, timers, disk; what is read without the server; the feed of changes; comparing logs; folding and forgetting |
 //! | `driver` | the task that owns the engine, connects, sends and answers |
 //! | `create` | new files and their numbers |
+//! | `flight` | calls that travel with the blocks that they name |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
 //! | `beacons` | devices that must write again and again |
 //! | `neighbour` | other programs of this user, over a socket in the home |
@@ -38,6 +39,7 @@ mod driver;
 mod error;
 mod evidence;
 mod fetch;
+mod flight;
 mod link;
 pub mod local;
 mod lost;
@@ -76,6 +78,7 @@ use wire::shared::LinkOptions;
 pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
 use crate::files::{Answer, Basis, Call, Cursor, Feed, Refused, ShelfBytes, Stamped};
+use crate::outbox::Flight;
 pub use beacons::BeaconStatus;
 pub use begin::{Begun, begin};
 pub use checkpoint::Signable;
@@ -83,6 +86,8 @@ pub use connection::{Connection, Lost, Trouble};
 pub use create::NewFile;
 use driver::{Calling, Command};
 pub use error::{ClientError, Differing, Stopped};
+pub use flight::Boarding;
+use flight::Room;
 use link::Offered;
 pub use link::offered;
 use local::{Query, Response};
@@ -168,6 +173,8 @@ struct Inner {
     tickets: AtomicU64,
     blocks: Arc<Blocks>,
     sink: ServerSink,
+    /// Memory for blocks that travel with calls.
+    room: Room,
     own: Option<Arc<Own>>,
     hosting: Arc<Hosting>,
     /// The engine, if this process has it.
@@ -212,8 +219,17 @@ impl Client {
         call: impl Into<Stamped>,
         deadline: Instant,
     ) -> Result<Answered, ClientError> {
+        self.issue(call.into(), Flight::default(), deadline).await
+    }
+
+    async fn issue(
+        &self,
+        call: Stamped,
+        flight: Flight,
+        deadline: Instant,
+    ) -> Result<Answered, ClientError> {
         tokio::select! {
-            answered = self.enter(call.into(), false, deadline) => answered,
+            answered = self.enter((call, flight), false, deadline) => answered,
             connection = self.refused() => Err(ClientError::Deadline { connection }),
         }
     }
@@ -247,7 +263,8 @@ impl Client {
         if let Some(answered) = self.0.near.look(&call) {
             return Ok(answered);
         }
-        self.enter(call.into(), true, deadline).await
+        self.enter((call.into(), Flight::default()), true, deadline)
+            .await
     }
 
     /// What may have changed since a cursor, by this device too: files and names, in the order of the log. Waits until
@@ -286,7 +303,7 @@ impl Client {
 
     async fn enter(
         &self,
-        call: Stamped,
+        (call, flight): (Stamped, Flight),
         looks: bool,
         deadline: Instant,
     ) -> Result<Answered, ClientError> {
@@ -303,6 +320,7 @@ impl Client {
             ticket,
             call,
             looks,
+            flight,
             answer,
         };
         let sent = self.0.commands.send(Command::Call(calling));

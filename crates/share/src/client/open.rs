@@ -137,6 +137,7 @@ impl Client {
                 patience: options.link.answer_timeout,
                 taken: Taken::begin(),
             },
+            room: Default::default(),
             hosting: Default::default(),
         }));
         (client, plug)

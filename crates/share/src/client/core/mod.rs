@@ -88,6 +88,8 @@ pub(super) enum Input {
     Ring,
     /// A program waits no more.
     Cancel(Ticket),
+    /// Blocks that these calls name cannot be stored.
+    Withdraw(Vec<Ticket>),
     /// A program asks what this device knows, whatever the server says.
     Look(Ticket, Call),
     /// Somebody has another device's note.
@@ -127,6 +129,8 @@ pub(super) enum Out {
     },
     /// A call was not taken.
     Busy(Ticket),
+    /// A call is taken back: no entry has it.
+    Withdrawn(Ticket),
     /// The server's reply does not fit: close the connection.
     Unfit(&'static str),
     /// A device attests another log.
@@ -377,6 +381,10 @@ impl Core {
                 self.engine.cancel(ticket);
                 Vec::new()
             }
+            Input::Withdraw(calls) => {
+                let is_one = |of: Option<Ticket>| of.is_some_and(|of| calls.contains(&of));
+                self.engine.withdraw(|of, _| is_one(of))
+            }
             Input::Look(..)
             | Input::Compare(..)
             | Input::Leaves { .. }
@@ -447,8 +455,7 @@ impl Core {
                 marked,
             }),
             Effect::Busy(ticket) => outs.push(Out::Busy(ticket)),
-            // Nothing is withdrawn yet.
-            Effect::Withdrawn(_) => {}
+            Effect::Withdrawn(ticket) => outs.push(Out::Withdrawn(ticket)),
             Effect::Unfit(what) => outs.push(Out::Unfit(what)),
             Effect::Differs(attest) => outs.push(Out::Differs(differing(&attest))),
             Effect::Stopped(why) => return Err(self.stopped_by(&why, reply)),
