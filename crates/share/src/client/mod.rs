@@ -11,6 +11,7 @@
 //! | `create` | new files and their numbers |
 //! | `flight` | calls that travel with the blocks that they name |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
+//! | `again` | what a device that was killed would do again: whether the server has its blocks |
 //! | `beacons` | devices that must write again and again |
 //! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
@@ -29,6 +30,7 @@
 //! Relies on [`ordering::engine`] for the protocol, on [`crate::files`] for what calls mean, on `wire` for connections
 //! on [`crate::disk`] for what must not be forgotten.
 
+mod again;
 mod beacons;
 mod begin;
 mod checkpoint;

@@ -114,6 +114,7 @@ impl Client {
             shown: Shown { view, line },
             hasher: hasher.clone(),
             offered: Arc::clone(&offered),
+            own: own.clone(),
             near: Arc::default(),
             before: Before::default(),
         };

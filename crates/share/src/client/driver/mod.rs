@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use trust::Hasher;
+use trust::array::ArrayRoot;
 
 use self::beacons::Kind;
 use super::Answered;
@@ -29,6 +30,7 @@ use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, Key};
 use super::local::{Query, Response};
 use super::near::Near;
+use super::own::Own;
 use super::status::{Phase, Status, View};
 use crate::disk::{DiskError, Placed};
 use crate::files::{Shelf, Stamped};
@@ -84,6 +86,8 @@ pub(super) enum Done {
         batch: u64,
         result: Result<(), (Unstored, StoreError)>,
     },
+    /// Trees of an earlier run that are not whole.
+    Checked(Result<Vec<ArrayRoot>, StoreError>),
 }
 
 enum Event {
@@ -120,6 +124,10 @@ pub(super) struct Driver {
     /// The engine has not looked at all that its floor has.
     again: bool,
     fetching: HashSet<Key>,
+    /// What this device keeps of its own content.
+    own: Option<Arc<Own>>,
+    /// It is being looked whether the server has what calls of an earlier run name.
+    checking: bool,
     outbox: Outbox,
     /// Why blocks of calls are given up.
     given_up: HashMap<Ticket, ClientError>,
@@ -203,6 +211,8 @@ impl Driver {
             again_at: None,
             again: false,
             fetching: HashSet::new(),
+            own: None,
+            checking: false,
             outbox: Outbox::default(),
             given_up: HashMap::new(),
             tasks: JoinSet::new(),
@@ -212,6 +222,12 @@ impl Driver {
             held: Vec::new(),
             closing: None,
         }
+    }
+
+    /// The same with what this device keeps of its own content.
+    pub(super) fn with_own(mut self, own: Option<Arc<Own>>) -> Driver {
+        self.own = own;
+        self
     }
 
     /// The engine, unless a step of it has panicked.
@@ -283,6 +299,7 @@ impl Driver {
         if self.again_at.is_some_and(|at| at <= now) {
             self.again_at = None;
             self.retry();
+            self.check();
             self.inputs.push_back(Input::Supplied);
         }
         self.inputs.push_back(Input::Ring);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{AGAIN, Done, Driver};
+use crate::client::again::Blocks;
 use crate::client::connection::{Connected, Connection, Lost};
 use crate::client::core::{Input, Lacks};
 use crate::client::error::ClientError;
@@ -138,7 +139,33 @@ impl Driver {
                 }
             }
             Done::Stored { batch, result } => self.stored(batch, result),
+            Done::Checked(checked) => {
+                self.checking = false;
+                match checked {
+                    Ok(lacking) => self.inputs.push_back(Input::Lacking(lacking)),
+                    Err(error) => {
+                        tracing::debug!(%error, "what would run again cannot be looked at");
+                        self.again_at = Some(Instant::now() + AGAIN);
+                    }
+                }
+            }
         }
+    }
+
+    /// Looks whether the server has what calls of an earlier run name, if that is not known and not under way.
+    pub(super) fn check(&mut self) {
+        let roots = self.core().map(|core| core.unchecked().to_vec());
+        let roots = roots.unwrap_or_default();
+        let Some(line) = self.line.clone().filter(|_| !roots.is_empty()) else {
+            return;
+        };
+        if std::mem::replace(&mut self.checking, true) {
+            return;
+        }
+        let (own, hasher) = (self.own.clone(), self.hasher.clone());
+        let blocks = Blocks { line, own, hasher };
+        self.tasks
+            .spawn(async move { Done::Checked(blocks.lacking(&roots).await) });
     }
 
     /// Begins to connect, when it is time.
@@ -166,6 +193,7 @@ impl Driver {
         self.fetching.clear();
         self.beacons.connected(Instant::now());
         self.shown.line.send_replace(Some(line));
+        self.check();
         self.inputs.push_back(Input::Connected);
         self.inputs.push_back(Input::Supplied);
     }

@@ -10,7 +10,10 @@ use trust::inode::{Content, FileContent};
 use trust::{Handle, Record, frame::Packer, handle::Kind};
 
 use super::hosted::Wire;
-use super::{Lab, create, done, inode, look, place, read, soon};
+use sim::time::eventually;
+
+use super::{Lab, create, done, inode, look, offline, place, read, soon};
+use crate::client::own::Own;
 use crate::client::{Client, ClientError};
 use crate::files::{Answer, Call, Refused};
 use crate::outbox::Flight;
@@ -143,4 +146,63 @@ async fn calls_that_find_no_memory_put_their_blocks_first() {
         flights.push(boarding.flight());
     }
     assert_eq!(flights.iter().filter(|it| !it.is_empty()).count(), 8);
+}
+
+/// A client of machine 1 whose process is killed while its call, with these contents in blocks, is in the journal and
+/// nothing of it has reached the server.
+async fn killed_with(lab: &Lab, texts: &[&str]) -> Vec<(Record, Content)> {
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    let contents: Vec<_> = texts.iter().map(|text| block(&client, text)).collect();
+    lab.door.close();
+    offline(&client).await;
+    let calls = contents.iter().zip(texts).map(|((record, content), path)| {
+        let call = create_with(&client, path, content.clone());
+        let (client, flight) = (client.clone(), Flight::of(vec![record.clone()], None));
+        tokio::spawn(async move { client.call_with(call, flight, soon()).await })
+    });
+    let calls: Vec<_> = calls.collect();
+    // One entry is in flight, so calls go one after the other.
+    let journal = lab.home(1).directory().join("journal");
+    let before = std::fs::metadata(&journal).unwrap().len();
+    eventually("the call is in the journal", || {
+        std::fs::metadata(&journal).unwrap().len() > before || before > 1 << 20
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    lab.kill(1, client).await;
+    calls.iter().for_each(|call| call.abort());
+    lab.serve();
+    contents
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_of_a_device_that_was_killed_is_given_up_without_its_blocks() {
+    let lab = Lab::new();
+    let contents = killed_with(&lab, &["gone"]).await;
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    let there = look(&client, "gone").await;
+    assert_eq!(there, Answer::Refused(Refused::NotFound));
+    assert!(!has(&client, &contents[0].0).await);
+    // It writes on.
+    let answer = done(client.call(create(&client, "next", "x"), soon()).await);
+    assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_of_a_device_that_was_killed_runs_again_with_blocks_that_the_device_has_kept() {
+    let lab = Lab::new();
+    let contents = killed_with(&lab, &["kept"]).await;
+    let (record, content) = &contents[0];
+    let (client, driver) = lab.driver(1);
+    let own = Own::of(lab.home(1).directory().to_owned(), client.hasher().clone());
+    own.keep(std::slice::from_ref(record)).await;
+    tokio::spawn(driver.with_own(Some(own)).run());
+    client.running(soon()).await.unwrap();
+    assert!(has(&client, record).await);
+    let Answer::Found(file) = look(&client, "kept").await else {
+        panic!("it is not there");
+    };
+    assert_eq!(&file.inode.content, content);
 }
