@@ -322,7 +322,7 @@ impl Client {
             ticket,
             call,
             looks,
-            flight,
+            flight: Box::new(flight),
             answer,
         };
         let sent = self.0.commands.send(Command::Call(calling));

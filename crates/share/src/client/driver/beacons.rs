@@ -52,7 +52,7 @@ impl Driver {
                     false => Kind::Change,
                 };
                 self.calls.insert(it.ticket, (it.answer, kind));
-                self.outbox.keep(it.ticket, it.flight);
+                self.outbox.keep(it.ticket, *it.flight);
                 Some((it.ticket, it.call))
             }
             Verdict::Waits(_) => {

@@ -73,7 +73,7 @@ pub(super) struct Calling {
     /// It is answered from what this device has verified, whatever the server says.
     pub(super) looks: bool,
     /// Blocks that it names, and that travel with it.
-    pub(super) flight: Flight,
+    pub(super) flight: Box<Flight>,
     pub(super) answer: Waiting,
 }
 

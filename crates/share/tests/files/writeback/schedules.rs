@@ -385,3 +385,28 @@ fn steps_that_nobody_asked_for_change_nothing() {
     assert!(file.rang(Timer::Again).is_empty());
     assert_eq!(shown(&file), b"mine");
 }
+
+#[test]
+fn commit_whose_blocks_were_refused_stores_them_before_the_next_op() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    let (_, effects) = file.commit(Some(1), 100);
+    assert!(!only!(effects, Effect::Cut { stored, .. } => stored));
+    sends(&mut file, b"mine");
+    let refused = NotSent::Unstored(NotStored::Now("refused"));
+    only!(file.sent(Err(refused)), Effect::Wait(Timer::Again) => ());
+    let effects = file.rang(Timer::Again);
+    assert!(only!(effects, Effect::Cut { stored, .. } => stored));
+    sends(&mut file, b"mine");
+    assert_eq!(answers(file.sent(Ok(9))), [(100, Ok(()))]);
+    // The next commit tries its luck again.
+    write(&mut file, 1, b"more");
+    let effects = file.begin();
+    assert!(!only!(effects, Effect::Cut { stored, .. } => stored));
+    sends(&mut file, b"more");
+    // A server without room is told at once.
+    file.commit(Some(1), 200);
+    let full = NotSent::Unstored(NotStored::Ever("full"));
+    assert_eq!(answers(file.sent(Err(full))), [(200, Err("full"))]);
+    assert_eq!(shown(&file), b"more");
+}
