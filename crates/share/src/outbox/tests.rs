@@ -240,6 +240,7 @@ fn entry_does_not_go_when_the_blocks_of_the_one_before_it_are_stored() {
     assert!(outbox.ready().is_none());
     let (second, _) = outbox.begin().unwrap();
     outbox.stored(first);
+    assert!(outbox.ready().is_none(), "it is an answer for others");
     outbox.unstored(first, Unstored::Now);
     assert!(outbox.begin().is_none(), "it is under way");
     outbox.stored(second);
