@@ -4,6 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`client`] | a device: engine, disk, connection, calls of programs |
+//! | [`outbox`] | an entry goes after the blocks that it names; without I/O |
 //! | [`files`] | the files of a volume: calls of programs, and their answers |
 //! | [`writeback`] | what programs have open and have changed, and no log has yet; without I/O |
 //! | [`conflict`] | names of conflict copies |
@@ -20,5 +21,6 @@ pub mod conflict;
 pub mod disk;
 pub mod files;
 pub mod home;
+pub mod outbox;
 mod snapshot;
 pub mod writeback;

@@ -12,6 +12,7 @@ use sim::network::{Host, Network};
 
 use crate::network::hosts;
 use crate::shared_lab::{Orderer, found, founded_at, joined};
+use crate::shared_mount_lab::{Mount, can_mount};
 use crate::support::{Home, Ran, noise};
 
 const ONE_WAY: Duration = Duration::from_millis(25);
@@ -123,6 +124,9 @@ fn devices_far_away_lose_nothing_while_packets_are_lost_and_hosts_are_cut_off() 
     assert!(lost > 5, "the network was too good: {lost} of {carried}");
 }
 
+/// A way to a server that is longer than what a busy machine needs for a call.
+const LONG_WAY: Duration = Duration::from_millis(150);
+
 /// A long way to a server, that counts round trips. One has begun when the client sends something after it was answered,
 /// and as long as the way lasts there is no other: so a slow machine has no more of them than it sends messages.
 struct LongWay {
@@ -137,7 +141,8 @@ struct Trips {
 }
 
 impl LongWay {
-    fn to(port: u16) -> LongWay {
+    /// Each direction takes so long.
+    fn to(port: u16, one_way: Duration) -> LongWay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let trips = Arc::new(Mutex::new(Trips {
             count: 0,
@@ -156,15 +161,15 @@ impl LongWay {
                 let (up, down) = (Arc::clone(&trips), Arc::clone(&trips));
                 let sent = move || {
                     let mut trips = up.lock().unwrap();
-                    if trips.is_answered && trips.began.elapsed() >= 2 * ONE_WAY {
+                    if trips.is_answered && trips.began.elapsed() >= 2 * one_way {
                         trips.count += 1;
                         trips.began = Instant::now();
                         trips.is_answered = false;
                     }
                 };
                 let answered = move || down.lock().unwrap().is_answered = true;
-                carry(&client, &server, sent, || ());
-                carry(&server, &client, || (), answered);
+                carry((&client, &server), one_way, sent, || ());
+                carry((&server, &client), one_way, || (), answered);
             }
         });
         way
@@ -181,8 +186,8 @@ impl LongWay {
 
 /// Carries bytes from one end of the way to the other, until the connection ends.
 fn carry(
-    from: &TcpStream,
-    to: &TcpStream,
+    (from, to): (&TcpStream, &TcpStream),
+    one_way: Duration,
     sent: impl Fn() + Send + 'static,
     arrived: impl Fn() + Send + 'static,
 ) {
@@ -193,7 +198,7 @@ fn carry(
         let mut buffer = vec![0; 1 << 16];
         while let Ok(len @ 1..) = from.read(&mut buffer) {
             sent();
-            let due = Instant::now() + ONE_WAY;
+            let due = Instant::now() + one_way;
             if put.send((due, buffer[..len].to_vec())).is_err() {
                 break;
             }
@@ -215,7 +220,7 @@ fn carry(
 #[test]
 fn tree_of_1000_files_takes_few_round_trips() {
     let (mut orderer, key) = Orderer::new("127.0.0.1");
-    let way = LongWay::to(orderer.port);
+    let way = LongWay::to(orderer.port, ONE_WAY);
     orderer.seen_at = Some(format!("127.0.0.1:{}", way.port));
     let ada = found(&mut orderer, &key, &[], &[]);
     let laptop = joined(&ada, "ada");
@@ -242,4 +247,78 @@ fn tree_of_1000_files_takes_few_round_trips() {
         let copy = fs::read(laptop.path("copy").join(path(n))).unwrap();
         assert!(copy == noise(n as u64, 2000), "{}", path(n));
     }
+}
+
+/// How many round trips something takes, one after the other: the fewest of some tries, because this machine may be busy.
+fn waits(mut work: impl FnMut(usize)) -> f64 {
+    let mut waits = |number| {
+        let begin = Instant::now();
+        work(number);
+        begin.elapsed().as_secs_f64() / (2.0 * LONG_WAY.as_secs_f64())
+    };
+    (0..4).map(&mut waits).fold(f64::INFINITY, f64::min)
+}
+
+#[test]
+fn calls_of_a_mount_take_as_many_round_trips_as_the_design_says() {
+    if !can_mount() {
+        return;
+    }
+    let (mut orderer, key) = Orderer::new("127.0.0.1");
+    let way = LongWay::to(orderer.port, LONG_WAY);
+    orderer.seen_at = Some(format!("127.0.0.1:{}", way.port));
+    let ada = found(&mut orderer, &key, &[], &[]);
+    let mount = Mount::of(&ada, &["--attr", "60s"]);
+    let path = |number: usize| mount.path(&format!("f{number}"));
+    let long = |number: usize| noise(number as u64, 900_000);
+    let create = |number: usize, content: &[u8], syncs: bool| {
+        let mut file = fs::File::create_new(path(number)).unwrap();
+        file.write_all(content).unwrap();
+        if syncs {
+            file.sync_all().unwrap();
+        }
+    };
+    let counted = [
+        (
+            "create and close",
+            2.0,
+            waits(|n| create(n, b"short", false)),
+        ),
+        (
+            "with content in blocks",
+            2.0,
+            waits(|n| create(10 + n, &long(n), false)),
+        ),
+        ("with fsync", 2.0, waits(|n| create(20 + n, &long(n), true))),
+        (
+            "stat",
+            0.0,
+            waits(|n| assert!(fs::metadata(path(n)).is_ok())),
+        ),
+        (
+            "open",
+            1.0,
+            waits(|n| assert!(fs::File::open(path(n)).is_ok())),
+        ),
+        (
+            "write and close",
+            2.0,
+            waits(|n| fs::write(path(10 + n), long(30 + n)).unwrap()),
+        ),
+        (
+            "unlink",
+            1.0,
+            waits(|n| fs::remove_file(path(10 + n)).unwrap()),
+        ),
+    ];
+    for (what, expected, trips) in counted {
+        eprintln!("{what}: {trips:.2} round trips");
+        assert!(
+            trips >= expected && trips < expected + 0.7,
+            "{what}: {trips:.2} round trips"
+        );
+    }
+    assert_eq!(fs::read(path(0)).unwrap(), b"short");
+    assert!(fs::read(path(20)).unwrap() == long(0));
+    mount.end();
 }

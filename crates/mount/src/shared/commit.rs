@@ -4,13 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bulla::edit::Edit;
+use bulla::edit::{Edit, EditError};
 use reader::Fetch;
 use share::client::{ClientError, NewFile};
 use share::conflict::conflict_name;
 use share::files::{Call, FileRef, Refused, Replace, Stamped};
+use share::outbox::Flight;
 use share::writeback::{Cached, Effect, Found, Moved, NotSent, NotStored, Overlay, Taken, Timer};
-use store::StoreError;
+use store::{BlockSink, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use trust::inode::{Content, Inode};
@@ -85,13 +86,14 @@ impl Core {
                 // A program that was killed waits no more.
                 let _ = waiter.send(answer);
             }
-            Effect::Store(taken) => {
-                let stored = async move { core.stored(&of, &taken).await };
+            Effect::Cut { taken, stored } => {
+                let cut = async move { core.cut(&of, &taken, stored).await };
                 let panicked = |loss| Err(NotStored::Ever(loss));
-                self.step(node, stored, panicked, Cached::stored);
+                self.step(node, cut, panicked, Cached::cut);
             }
             Effect::Send {
                 content,
+                blocks,
                 mtime,
                 expect,
             } => {
@@ -105,7 +107,7 @@ impl Core {
                     time: mtime,
                     call: set,
                 };
-                let sent = async move { core.sent(&of, set).await };
+                let sent = async move { core.sent(&of, set, blocks).await };
                 let panicked = |_| Err(NotSent::Unknown);
                 self.step(node, sent, panicked, Cached::sent);
             }
@@ -121,11 +123,8 @@ impl Core {
                 let moved = async move { core.moved(&of, (&from, &overlay, &moved)) };
                 self.step(node, moved, Err, Cached::moved);
             }
-            Effect::Copy { taken, content } => {
-                let copied = async move {
-                    let copied = core.copy(&of, &taken, content).await;
-                    copied.map_err(|failure| told_of(&failure, &of))
-                };
+            Effect::Copy(taken) => {
+                let copied = async move { core.copied(&of, &taken).await };
                 self.step(node, copied, Err, Cached::copied);
             }
             Effect::Wait(timer) => {
@@ -222,9 +221,17 @@ impl Core {
         told.map_err(gone)?.map_err(Failure::Lost)
     }
 
-    async fn sent(&self, node: &Node, set: Stamped) -> Result<u64, NotSent<Loss>> {
-        match self.change_patiently(set).await {
+    /// Sets the content, behind its blocks.
+    async fn sent(&self, node: &Node, set: Stamped, blocks: Flight) -> Result<u64, NotSent<Loss>> {
+        match self.change_patiently(set, blocks).await {
             Ok((_, at)) => Ok(at),
+            Err(why @ Failure::Client(ClientError::Unstored { is_full, .. })) => {
+                let loss = told_of(&why, node);
+                Err(NotSent::Unstored(match is_full {
+                    true => NotStored::Ever(loss),
+                    false => NotStored::Now(loss),
+                }))
+            }
             Err(Failure::Refused(Refused::Stale | Refused::NotFound)) => Err(NotSent::Stale),
             Err(why) if is_unknown(&why) => Err(NotSent::Unknown),
             Err(why) => Err(NotSent::Refused(told_of(&why, node))),
@@ -247,12 +254,13 @@ impl Core {
         }
     }
 
-    /// Stores the blocks of the new content.
-    async fn stored(
+    /// Cuts the new content. Gives it, and those of its blocks that are to travel with it: with `stored` there are none.
+    async fn cut(
         &self,
         node: &Node,
         taken: &Taken<Arc<Spool>>,
-    ) -> Result<Content, NotStored<Loss>> {
+        stored: bool,
+    ) -> Result<(Content, Flight), NotStored<Loss>> {
         let ever = |failure| NotStored::Ever(told_of(&failure, node));
         self.may_commit().map_err(ever)?;
         let spool = taken.bytes.clone();
@@ -264,10 +272,17 @@ impl Core {
             local: &local,
             how: Fetch::Until(self.until()),
         };
-        let sink = self.volume.client().sink(self.deadline);
+        let sink = self.volume.client().boarding(self.deadline);
         let hasher = self.volume.client().hasher().clone();
-        let failure = match edit.content(&hasher, &sink).await {
-            Ok(content) => return Ok(Content::Regular(content)),
+        let cut = async {
+            let content = edit.content(&hasher, &sink).await?;
+            if stored {
+                sink.flush().await?;
+            }
+            Ok::<_, EditError>(content)
+        };
+        let failure = match cut.await {
+            Ok(content) => return Ok((Content::Regular(content), sink.flight())),
             Err(error) => Failure::from(error),
         };
         let passes = match &failure {
@@ -297,6 +312,19 @@ impl Core {
             Ok(spool) => Ok(Arc::new(spool)),
             Err(error) => Err(told_of(&Failure::Local(error), node)),
         }
+    }
+
+    /// Makes a conflict copy. What travelled with the commit may not be at the server, so its blocks are stored first.
+    async fn copied(&self, node: &Node, taken: &Taken<Arc<Spool>>) -> Result<Loss, Loss> {
+        let content = loop {
+            match self.cut(node, taken, true).await {
+                Ok((content, _)) => break content,
+                Err(NotStored::Now(_)) => tokio::time::sleep(AGAIN).await,
+                Err(NotStored::Ever(loss)) => return Err(loss),
+            }
+        };
+        let copied = self.copy(node, taken, content).await;
+        copied.map_err(|failure| told_of(&failure, node))
     }
 
     /// Puts what was written into a file of its own beside the file. Gives what its writers are told.

@@ -11,6 +11,7 @@ use bulla::shared::{SharedVolume, now};
 use reader::{Fetch, Tree};
 use share::client::{Answered, ClientError, NewFile, Phase, Stopped};
 use share::files::{Answer, Call, File, Place, Refused, Stamped};
+use share::outbox::Flight;
 use tokio::runtime::Handle;
 use trust::inode::Time;
 use trust_shared::principal::{Device, FileId, Name};
@@ -327,16 +328,18 @@ impl Core {
         used(called.map_err(|_| Error::Io("a call has panicked".to_owned()))??)
     }
 
-    /// The same for a commit, which waits as long as it takes.
+    /// The same for a commit, which waits as long as it takes. Blocks that it names travel with it.
     ///
     /// # Errors
     /// [`Failure`].
     pub async fn change_patiently(
         &self,
         call: impl Into<Stamped>,
+        blocks: Flight,
     ) -> Result<(Answer, u64), Failure> {
         self.may_commit()?;
-        let calling = self.volume.client().call(call, Instant::now() + FOR_EVER);
+        let until = Instant::now() + FOR_EVER;
+        let calling = self.volume.client().call_with(call, blocks, until);
         used(self.here(calling).await?)
     }
 

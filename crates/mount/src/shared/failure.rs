@@ -85,7 +85,8 @@ impl Refusal for Failure {
             Failure::Plain(error) => error.errno(),
             Failure::Refused(why) => of_refused(why),
             Failure::Stopped(_) => Errno::EROFS,
-            Failure::Store(StoreError::Full { .. }) => Errno::ENOSPC,
+            Failure::Store(StoreError::Full { .. })
+            | Failure::Client(ClientError::Unstored { is_full: true, .. }) => Errno::ENOSPC,
             Failure::Local(error) => match error.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT) => Errno::ENOSPC,
                 _ => Errno::EIO,

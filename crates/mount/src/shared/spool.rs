@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use share::outbox::Flight;
 use share::writeback::{self, Effect, Kinds, Local, Moved, Overlay};
 use tokio::sync::oneshot;
 
@@ -24,6 +25,7 @@ pub struct Spooled;
 
 impl Kinds for Spooled {
     type Bytes = Arc<Spool>;
+    type Blocks = Flight;
     type Waiter = oneshot::Sender<Result<(), Loss>>;
     type Loss = Loss;
 }

@@ -78,6 +78,8 @@ pub enum Effect<S: DeviceScheme, V: Volume<S>, T> {
     },
     /// There is no room for this call. It was not taken.
     Busy(T),
+    /// This call is taken back, as [`Engine::withdraw`](super::Engine::withdraw) asked. The log does not have it.
+    Withdrawn(T),
     /// The server's reply does not fit, and proves nothing. Close the connection.
     Unfit(&'static str),
     /// A device attests a prefix that is not this log's: one of the two was shown another log.

@@ -96,6 +96,8 @@ pub struct Engine<S: DeviceScheme, V: Volume<S>, T> {
     lapsed: u64,
     /// Something is fetched that says whether it has taken what it does not use.
     looks: bool,
+    /// The device does not resume yet ([`Engine::wait_to_resume`]).
+    waits: bool,
     forgotten: Forgotten,
 }
 
@@ -133,6 +135,8 @@ struct Running<S: DeviceScheme, V: Volume<S>, T> {
     /// Size of the log at which it came to an operation. It is built again when an entry can have it, or the log has
     /// grown: else each step would build all that wait for the entry in flight. Nothing depends on it.
     built: Option<u64>,
+    /// No entry may have it any more ([`Engine::withdraw`]).
+    withdrawn: bool,
 }
 
 enum Stage<S: DeviceScheme, V: Volume<S>> {
@@ -210,6 +214,7 @@ impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
             watched: None,
             lapsed: 0,
             looks: false,
+            waits: false,
             forgotten: Forgotten::default(),
         };
         engine.recover(durable.sent);
@@ -231,6 +236,7 @@ impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
                 stage: Stage::Queued,
                 attempts: 0,
                 built: None,
+                withdrawn: false,
             });
         }
         self.pump(&mut out);
@@ -460,6 +466,7 @@ impl<S: DeviceScheme, V: Volume<S>, T: Clone> Clone for Engine<S, V, T> {
             watched: self.watched,
             lapsed: self.lapsed,
             looks: self.looks,
+            waits: self.waits,
             forgotten: self.forgotten,
         }
     }
@@ -473,6 +480,7 @@ impl<S: DeviceScheme, V: Volume<S>, T: Clone> Clone for Running<S, V, T> {
             stage: self.stage.clone(),
             attempts: self.attempts,
             built: self.built,
+            withdrawn: self.withdrawn,
         }
     }
 }
@@ -505,7 +513,14 @@ impl<S: DeviceScheme, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.ledger, self.news.len(), self.unsynced, self.kept).hash(state);
         (self.incarnation, self.n, &self.attested, self.confirm).hash(state);
-        (self.owes, self.contended, self.wrote, self.looks).hash(state);
+        (
+            self.owes,
+            self.contended,
+            self.wrote,
+            self.looks,
+            self.waits,
+        )
+            .hash(state);
         for (author, _) in self.unverified.iter() {
             author.hash(state);
         }
@@ -516,7 +531,7 @@ impl<S: DeviceScheme, V: Volume<S>, T: Hash> Hash for Engine<S, V, T> {
         self.running.len().hash(state);
         for running in &self.running {
             (&running.ticket, &running.call, running.attempts).hash(state);
-            running.stage.hash(state);
+            (&running.stage, running.withdrawn).hash(state);
         }
         match &self.status {
             Status::Outside => 0u8.hash(state),

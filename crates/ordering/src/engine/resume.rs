@@ -21,6 +21,7 @@ impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
                     stage: Stage::Sent { n, op },
                     attempts: 0,
                     built: None,
+                    withdrawn: false,
                 });
             }
             self.flight.push(entry);
@@ -32,7 +33,7 @@ impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
         let Status::Resuming { sent } = &self.status else {
             return false;
         };
-        if !self.has_start() {
+        if self.waits || !self.has_start() {
             return false;
         }
         let Some(sent) = sent else { return true };
@@ -130,6 +131,48 @@ impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
             _ => None,
         })
         .collect()
+    }
+
+    /// No entry may have these calls any more, because blocks that they name cannot be stored. The engine gives
+    /// [`Effect::Withdrawn`] for each, unless the log has it. If the entry in flight has one of them, that entry cannot be
+    /// sent again, and its number is used: the device resumes, and the other calls run again. A call without a ticket is
+    /// one of an earlier run.
+    pub fn withdraw(&mut self, calls: impl Fn(Option<T>, &V::Call) -> bool) -> Effects<S, V, T> {
+        let mut out = Vec::new();
+        let mut flies = false;
+        for running in &mut self.running {
+            if calls(running.ticket, &running.call) {
+                running.withdrawn = true;
+                flies |= matches!(running.stage, Stage::Sent { .. });
+            }
+        }
+        if flies && matches!(self.status, Status::Running) {
+            self.status = Status::Resuming { sent: None };
+            self.incarnation = self.scheme.incarnation();
+        }
+        self.pump(&mut out);
+        out
+    }
+
+    /// Takes back what no entry may have, once it is in none.
+    pub(super) fn take_back(&mut self, out: &mut Effects<S, V, T>) {
+        let is_free = |running: &Running<S, V, T>| {
+            running.withdrawn && matches!(running.stage, Stage::Queued | Stage::Fetching)
+        };
+        let back = self.running.extract_if(.., |running| is_free(running));
+        let tickets = back.filter_map(|running| running.ticket);
+        out.extend(tickets.map(Effect::Withdrawn));
+    }
+
+    /// The device does not resume before [`Engine::may_resume`]: calls of an earlier run would run again after that, and
+    /// nobody knows yet whether the server has the blocks that they name.
+    pub fn wait_to_resume(&mut self) {
+        self.waits = true;
+    }
+
+    /// See [`Engine::wait_to_resume`].
+    pub fn may_resume(&mut self) {
+        self.waits = false;
     }
 
     /// The server will not order this entry.

@@ -46,6 +46,7 @@ impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
 
     /// Makes an entry and a mark of what is queued.
     pub(super) fn pump(&mut self, out: &mut Effects<S, V, T>) {
+        self.take_back(out);
         if !matches!(self.status, Status::Running) || !self.is_verified(out) {
             return;
         }
@@ -142,6 +143,7 @@ impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
             stage: Stage::Queued,
             attempts: 0,
             built: None,
+            withdrawn: false,
         };
         let Build::Op(op, _) = self.build(&running) else {
             return;

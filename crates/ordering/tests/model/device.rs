@@ -137,6 +137,7 @@ impl Client {
                 // The check `Stops` looks for this.
                 Effect::Stopped(StopReason::Elsewhere) | Effect::Differs(_) => {}
                 Effect::Busy(call) => panic!("{call:?} was not taken"),
+                Effect::Withdrawn(_) => panic!("no block is missing here"),
             }
         }
         if synced {

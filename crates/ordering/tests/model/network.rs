@@ -71,7 +71,12 @@ struct Net {
     /// Blocks that entries named.
     named: usize,
     answers: u64,
+    /// Additions that were answered.
+    added: u64,
+    /// Calls that were taken back.
+    withdrawn: u64,
     crashes: bool,
+    withdraws: bool,
 }
 
 fn genesis(tally: Tally) -> Ledger<Real, Tally> {
@@ -122,7 +127,10 @@ impl Net {
             fetched: 0,
             named: 0,
             answers: 0,
+            added: 0,
+            withdrawn: 0,
             crashes: true,
+            withdraws: false,
         }
     }
 
@@ -181,6 +189,10 @@ impl Net {
                 }
             }
             Effect::Busy(ticket) => drop(node.calls.remove(&ticket)),
+            Effect::Withdrawn(ticket) => {
+                node.calls.remove(&ticket);
+                self.withdrawn += 1;
+            }
             Effect::Unfit(what) => panic!("seed {}: {what}", self.seed),
             Effect::Stopped(why) => panic!("seed {}: {why:?}", self.seed),
             Effect::Differs(attest) => panic!("seed {}: {attest:?}", self.seed),
@@ -193,6 +205,7 @@ impl Net {
         let counter = usize::from(counter);
         assert!(sum >= before, "seed {}: a stale read", self.seed);
         if let Call::Add(_) = call {
+            self.added += 1;
             assert!(sum > before, "seed {}: an addition got lost", self.seed);
             let new = self.sums[counter].insert(sum);
             assert!(new, "seed {}: an update got lost", self.seed);
@@ -214,6 +227,18 @@ impl Net {
             calls.push((self.tickets, call));
         }
         let effects = self.nodes[at].engine.issue(calls);
+        self.act(at, effects);
+    }
+
+    /// The blocks of a call cannot be stored.
+    fn withdraw(&mut self, at: usize) {
+        let waiting = self.nodes[at].calls.len() as u64;
+        if waiting == 0 {
+            return;
+        }
+        let which = self.random(waiting) as usize;
+        let ticket = self.nodes[at].calls.keys().nth(which).copied();
+        let effects = self.nodes[at].engine.withdraw(|of, _| of == ticket);
         self.act(at, effects);
     }
 
@@ -395,7 +420,8 @@ impl Net {
                 self.tick(ms);
             }
             96 if self.random(4) == 0 => self.server_crash(),
-            97 if self.random(3) == 0 => self.crash(at),
+            97 if self.crashes && self.random(3) == 0 => self.crash(at),
+            99 if self.withdraws => self.withdraw(at),
             98 => self.server.beat(),
             _ if !self.nodes[at].connected => self.connect(at),
             _ => {}
@@ -467,6 +493,31 @@ fn machines_with_real_signatures_lose_nothing_over_a_bad_network() {
     );
     assert!(answers > 30 * seeds && fetched > 10 * seeds && named > 10);
     assert!(unstored > 0);
+}
+
+/// The log has what was answered, and nothing that was taken back.
+#[test]
+fn calls_that_are_taken_back_have_no_effect_and_others_lose_nothing() {
+    let seeds = if crate::exhaustive::long() { 400 } else { 8 };
+    let (mut added, mut withdrawn) = (0, 0);
+    for seed in 5000..5000 + seeds {
+        let mut net = Net::new(seed);
+        (net.crashes, net.withdraws) = (false, true);
+        for _ in 0..1500 {
+            net.step();
+        }
+        net.calm();
+        net.check();
+        let ledger = net.nodes[0].engine.ledger();
+        let sums = (0..COUNTERS).map(|counter| ledger.volume().sum(counter));
+        assert_eq!(sums.sum::<u64>(), net.added, "seed {seed}");
+        added += net.added;
+        withdrawn += net.withdrawn;
+    }
+    assert!(
+        added > 20 * seeds && withdrawn > seeds,
+        "{added} {withdrawn}"
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ const MAX_MISSING: usize = 4096;
 
 /// The steps of one session. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct Promise(Arc<Mutex<Steps>>);
+pub struct Promise(Arc<Mutex<Steps>>);
 
 #[derive(Default)]
 struct Steps {
@@ -154,14 +154,14 @@ impl Turn {
     }
 
     /// Whether a block of an earlier step is missing.
-    pub(super) fn lacks(&self) -> bool {
+    pub fn lacks(&self) -> bool {
         let steps = lock(&self.promise.0);
         let mut missing = steps.missing.values();
         steps.unnamed > 0 || missing.any(|missed| missed.first < self.number)
     }
 
     /// The device is told that blocks before this entry are missing.
-    pub(super) fn told(&self) {
+    pub fn told(&self) {
         let mut steps = lock(&self.promise.0);
         steps.missing.retain(|_, missed| {
             // What comes later is not forgiven.

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use store::{BlockSink, BlockStore, BoxFuture};
+use store::{BlockSink, BlockStore, BoxFuture, StoreError};
+use trust::Record;
 use wire::shared::Usage;
+
+use crate::outbox::Unstored;
 
 use ordering::engine::{Reply, Request};
 use ordering::roster::Product;
@@ -111,6 +114,9 @@ pub(super) trait Stores: Send + Sync + 'static {
 pub(super) trait Line: Stores {
     /// Sends a message of the session. If the connection breaks, the deliveries end.
     fn send(&self, request: Request<Product>) -> Result<(), Lost>;
+    /// Puts blocks on the wire: what is sent next comes behind them. The future says whether they are durable. None:
+    /// nothing was sent, and they must be put into the sink.
+    fn fly(&self, records: &[Record]) -> Option<Flying>;
     /// Bodies of entries by position; those that the server has, in any order. Nothing is verified.
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>>;
     /// The checkpoints that the server keeps. Nothing is verified.
@@ -120,6 +126,9 @@ pub(super) trait Line: Stores {
     /// Gives the server a checkpoint to keep.
     fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>>;
 }
+
+/// What becomes of blocks that are on the wire.
+pub(super) type Flying = BoxFuture<'static, Result<(), (Unstored, StoreError)>>;
 
 /// What the server pushes.
 pub(super) trait Deliveries: Send + 'static {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use store::StoreError;
 use trust::device::DeviceKey;
 
 use super::connection::{Connection, Trouble};
@@ -43,6 +44,14 @@ pub enum ClientError {
          known"
     )]
     Interrupted,
+    /// The blocks of a change could not be stored. It had no effect.
+    #[error("the content of a change could not be stored: {cause}")]
+    Unstored {
+        /// The server has no room, or a quota is reached.
+        is_full: bool,
+        /// What the server, or this machine, says.
+        cause: String,
+    },
     /// Another version of this program runs the engine. Nothing was sent.
     #[error("process {process} uses this volume with another version of bulla ({build})")]
     OtherBuild {
@@ -99,6 +108,15 @@ fn unanswered(connection: &Connection) -> String {
             Trouble::Refused => format!("the server refuses to work: {lost}"),
             _ => lost.to_string(),
         },
+    }
+}
+
+impl From<StoreError> for ClientError {
+    fn from(error: StoreError) -> Self {
+        ClientError::Unstored {
+            is_full: matches!(error, StoreError::Full { .. }),
+            cause: error.to_string(),
+        }
     }
 }
 

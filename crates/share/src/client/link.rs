@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use store::{BlockSink, BlockStore, BoxFuture};
+use store::{BlockSink, BlockStore, BoxFuture, StoreError};
 use tokio::time::timeout;
+use trust::Record;
 use trust::key::SecretKey;
 use trust::signatures::Signatures;
 use trust::statement::{Job, Signed};
@@ -14,8 +15,9 @@ use trust_shared::genesis::Policies;
 use wire::shared;
 use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress, Usage};
 
-use super::connection::{Connected, Deliveries, Dial, Line, Lost, Stores, Trouble};
+use super::connection::{Connected, Deliveries, Dial, Flying, Line, Lost, Stores, Trouble};
 use crate::home::Home;
+use crate::outbox::Unstored;
 use ordering::engine::{Reply, Request};
 use ordering::roster::Product;
 use ordering::scheme::Leaf;
@@ -140,6 +142,21 @@ impl Line for Link {
             Request::Ask(device) => self.ask(device),
         };
         sent.map_err(lost)
+    }
+
+    fn fly(&self, records: &[Record]) -> Option<Flying> {
+        let flying = Link::fly(self, records)?;
+        let why = |error: LinkError| {
+            let why = match &error {
+                LinkError::Refused { refusal, .. } => match refusal.code {
+                    shared::FULL | shared::QUOTA => Unstored::Full,
+                    _ => Unstored::Refused,
+                },
+                _ => Unstored::Now,
+            };
+            (why, StoreError::from(error))
+        };
+        Some(Box::pin(async move { flying.await.map_err(why) }))
     }
 
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {

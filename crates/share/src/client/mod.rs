@@ -8,9 +8,10 @@
 //! |---|---|
 //! | `core` | one step: engine, timers, disk; what is read without the server; the feed of changes; comparing logs; folding and forgetting |
 //! | `driver` | the task that owns the engine, connects, sends and answers |
-//! | `outbox` | an entry goes after the blocks that it names |
 //! | `create` | new files and their numbers |
+//! | `flight` | calls that travel with the blocks that they name |
 //! | `fetch` | fetches bodies and blocks, and verifies them |
+//! | `again` | what a device that was killed would do again: whether the server has its blocks |
 //! | `beacons` | devices that must write again and again |
 //! | `neighbour` | other programs of this user, over a socket in the home |
 //! | `connection`, `link` | a connection to the server, and the one of crate `wire` |
@@ -29,6 +30,7 @@
 //! Relies on [`ordering::engine`] for the protocol, on [`crate::files`] for what calls mean, on `wire` for connections
 //! on [`crate::disk`] for what must not be forgotten.
 
+mod again;
 mod beacons;
 mod begin;
 mod checkpoint;
@@ -39,6 +41,7 @@ mod driver;
 mod error;
 mod evidence;
 mod fetch;
+mod flight;
 mod link;
 pub mod local;
 mod lost;
@@ -46,7 +49,6 @@ mod near;
 mod neighbour;
 mod open;
 mod other_place;
-mod outbox;
 mod owed;
 mod own;
 mod own_place;
@@ -78,6 +80,7 @@ use wire::shared::LinkOptions;
 pub use self::core::{Compared, Folding};
 pub use crate::disk::{self, DiskError};
 use crate::files::{Answer, Basis, Call, Cursor, Feed, Refused, ShelfBytes, Stamped};
+use crate::outbox::Flight;
 pub use beacons::BeaconStatus;
 pub use begin::{Begun, begin};
 pub use checkpoint::Signable;
@@ -85,6 +88,8 @@ pub use connection::{Connection, Lost, Trouble};
 pub use create::NewFile;
 use driver::{Calling, Command};
 pub use error::{ClientError, Differing, Stopped};
+pub use flight::Boarding;
+use flight::Room;
 use link::Offered;
 pub use link::offered;
 use local::{Query, Response};
@@ -170,6 +175,8 @@ struct Inner {
     tickets: AtomicU64,
     blocks: Arc<Blocks>,
     sink: ServerSink,
+    /// Memory for blocks that travel with calls.
+    room: Room,
     own: Option<Arc<Own>>,
     hosting: Arc<Hosting>,
     /// The engine, if this process has it.
@@ -214,8 +221,17 @@ impl Client {
         call: impl Into<Stamped>,
         deadline: Instant,
     ) -> Result<Answered, ClientError> {
+        self.issue(call.into(), Flight::default(), deadline).await
+    }
+
+    async fn issue(
+        &self,
+        call: Stamped,
+        flight: Flight,
+        deadline: Instant,
+    ) -> Result<Answered, ClientError> {
         tokio::select! {
-            answered = self.enter(call.into(), false, deadline) => answered,
+            answered = self.enter((call, flight), false, deadline) => answered,
             connection = self.refused() => Err(ClientError::Deadline { connection }),
         }
     }
@@ -249,7 +265,8 @@ impl Client {
         if let Some(answered) = self.0.near.look(&call) {
             return Ok(answered);
         }
-        self.enter(call.into(), true, deadline).await
+        self.enter((call.into(), Flight::default()), true, deadline)
+            .await
     }
 
     /// What may have changed since a cursor, by this device too: files and names, in the order of the log. Waits until
@@ -288,7 +305,7 @@ impl Client {
 
     async fn enter(
         &self,
-        call: Stamped,
+        (call, flight): (Stamped, Flight),
         looks: bool,
         deadline: Instant,
     ) -> Result<Answered, ClientError> {
@@ -305,6 +322,7 @@ impl Client {
             ticket,
             call,
             looks,
+            flight: Box::new(flight),
             answer,
         };
         let sent = self.0.commands.send(Command::Call(calling));

@@ -17,6 +17,12 @@ impl Near {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = core;
     }
 
+    /// Whether this process has the engine.
+    pub(super) fn is_here(&self) -> bool {
+        let near = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        near.is_some()
+    }
+
     /// What the engine has verified says to a call that reads. None: the engine is busy or elsewhere, or must do something
     /// first.
     pub(super) fn look(&self, call: &Call) -> Option<Answered> {

@@ -114,6 +114,7 @@ impl Client {
             shown: Shown { view, line },
             hasher: hasher.clone(),
             offered: Arc::clone(&offered),
+            own: own.clone(),
             near: Arc::default(),
             before: Before::default(),
         };
@@ -137,6 +138,7 @@ impl Client {
                 patience: options.link.answer_timeout,
                 taken: Taken::begin(),
             },
+            room: Default::default(),
             hosting: Default::default(),
         }));
         (client, plug)

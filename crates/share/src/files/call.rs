@@ -4,8 +4,9 @@ use std::hash::{Hash, Hasher};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use trust::array::ArrayRoot;
 use trust::handle::{Handle, InodeBlock};
-use trust::tree::inode::{Content, Inode, Owner, Time};
+use trust::tree::inode::{Content, FileContent, Inode, Owner, Time};
 use trust_shared::decision::Decision;
 use trust_shared::hold::{Family, Ranges};
 use trust_shared::principal::{FileId, Name, Principal};
@@ -262,6 +263,19 @@ impl From<Call> for Stamped {
 }
 
 impl Call {
+    /// The content that the call gives a file, if it lies in blocks.
+    pub fn array(&self) -> Option<ArrayRoot> {
+        let content = match self {
+            Call::Create { inode, .. } => &inode.content,
+            Call::SetContent { content, .. } => content,
+            _ => return None,
+        };
+        match content {
+            Content::Regular(FileContent::Array(root)) => Some(*root),
+            _ => None,
+        }
+    }
+
     /// Whether the call never changes anything.
     pub fn only_reads(&self) -> bool {
         matches!(

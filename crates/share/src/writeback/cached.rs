@@ -72,6 +72,8 @@ pub struct Cached<K: Kinds> {
     /// What is local is so old that it is to be committed, once no other work is under way.
     pub(super) is_due: bool,
     pub(super) is_removed: bool,
+    /// The server has refused blocks that travelled: they are stored before the next op.
+    pub(super) stores_first: bool,
     /// Open handles.
     pub(super) opens: usize,
     /// Handles that must be told that bytes are lost, and why.
@@ -102,6 +104,7 @@ impl<K: Kinds> Cached<K> {
             is_planned: false,
             is_due: false,
             is_removed: false,
+            stores_first: false,
             opens: 0,
             owed: HashSet::new(),
             loss: None,

@@ -4,6 +4,9 @@
 //! changes move onto that content, as often as it takes. A commit whose outcome is unknown is never begun again before it is
 //! known: else appended bytes would be there twice. Once a program was told that its bytes are lost, they go onto unchanged
 //! content only, and into a conflict copy otherwise: what others wrote since is newer.
+//!
+//! Blocks travel with the op that names them (decision 0113). If the server refuses them, the op had no effect; from then
+//! on the blocks of this file are stored before the op, until a commit has succeeded.
 
 use std::sync::Arc;
 
@@ -21,20 +24,21 @@ impl<K: Kinds> Cached<K> {
         }
         self.is_due = false;
         // Before it is sent again, it must be known what became of it.
-        let sent = self.local.as_ref().and_then(|local| local.sent.clone());
+        let sent = self.local.as_ref().and_then(|local| local.sent.as_ref());
         match sent {
-            Some(sent) => self.look(sent),
-            None => self.store(),
+            Some(_) => self.look(),
+            None => self.cut_again(),
         }
     }
 
-    fn store(&mut self) -> Vec<Effect<K>> {
+    fn cut_again(&mut self) -> Vec<Effect<K>> {
         let Some(taken) = self.taken() else {
             self.work = None;
             return self.wake(None);
         };
-        self.work = Some(Work::Storing);
-        vec![Effect::Store(taken)]
+        self.work = Some(Work::Cutting);
+        let stored = self.stores_first;
+        vec![Effect::Cut { taken, stored }]
     }
 
     fn rest(&mut self, work: Work) -> Vec<Effect<K>> {
@@ -42,23 +46,30 @@ impl<K: Kinds> Cached<K> {
         vec![Effect::Wait(Timer::Again)]
     }
 
-    /// The blocks of the new content are durable, or not.
-    pub fn stored(&mut self, stored: Result<Content, NotStored<K::Loss>>) -> Vec<Effect<K>> {
-        let (Some(Work::Storing), Some(local)) = (&self.work, &self.local) else {
+    /// The new content, and those of its blocks that are not stored; or there is none.
+    pub fn cut(&mut self, cut: Result<(Content, K::Blocks), NotStored<K::Loss>>) -> Vec<Effect<K>> {
+        let (Some(Work::Cutting), Some(local)) = (&self.work, &self.local) else {
             return Vec::new();
         };
-        match stored {
-            Ok(content) => {
+        match cut {
+            Ok((content, blocks)) => {
                 let send = Effect::Send {
                     content: content.clone(),
+                    blocks,
                     mtime: local.mtime,
                     expect: local.base.content.clone(),
                 };
                 self.work = Some(Work::Sending(content));
                 vec![send]
             }
-            Err(NotStored::Now(_)) => self.rest(Work::RestingToStore),
-            Err(NotStored::Ever(loss)) => self.failed(loss),
+            Err(why) => self.unstored(why),
+        }
+    }
+
+    fn unstored(&mut self, why: NotStored<K::Loss>) -> Vec<Effect<K>> {
+        match why {
+            NotStored::Now(_) => self.rest(Work::RestingToCut),
+            NotStored::Ever(loss) => self.failed(loss),
         }
     }
 
@@ -80,30 +91,33 @@ impl<K: Kinds> Cached<K> {
                 inode.ctime = Some(ctime_after(inode.ctime, local.mtime));
                 self.committed(&Arc::new(inode), at)
             }
-            Err(NotSent::Stale) => self.look(content),
+            Err(NotSent::Stale) => self.look(),
             Err(NotSent::Unknown) => {
                 local.sent = Some(content.clone());
-                self.rest(Work::RestingToLook(content))
+                self.rest(Work::RestingToLook)
+            }
+            Err(NotSent::Unstored(why)) => {
+                self.stores_first = true;
+                self.unstored(why)
             }
             Err(NotSent::Refused(loss)) => self.failed(loss),
         }
     }
 
-    fn look(&mut self, content: Content) -> Vec<Effect<K>> {
-        self.work = Some(Work::Looking(content));
+    fn look(&mut self) -> Vec<Effect<K>> {
+        self.work = Some(Work::Looking);
         vec![Effect::Look]
     }
 
     /// What the file is now.
     pub fn found(&mut self, found: Found<K::Loss>) -> Vec<Effect<K>> {
-        let Some(Work::Looking(content)) = &self.work else {
+        let Some(Work::Looking) = &self.work else {
             return Vec::new();
         };
-        let content = content.clone();
         let newest = match found {
             Found::File(inode, at) => Some((inode, at)),
             Found::Nothing => None,
-            Found::Unknown => return self.rest(Work::RestingToLook(content)),
+            Found::Unknown => return self.rest(Work::RestingToLook),
             Found::Failed(loss) => return self.failed(loss),
         };
         let Some(local) = &mut self.local else {
@@ -118,7 +132,7 @@ impl<K: Kinds> Cached<K> {
             if *newest == local.base {
                 // It had no effect so far. Only what nobody has changed since says so: the same content may have come back.
                 // It is still recognised if it has effect later.
-                return self.store();
+                return self.cut_again();
             }
         }
         match newest {
@@ -129,7 +143,7 @@ impl<K: Kinds> Cached<K> {
                     return Vec::new();
                 };
                 self.work = Some(Work::Copying(newest));
-                vec![Effect::Copy { taken, content }]
+                vec![Effect::Copy(taken)]
             }
             None => self.gone(),
             Some((newest, at)) => {
@@ -170,7 +184,7 @@ impl<K: Kinds> Cached<K> {
         let Some(moved) = moved else {
             (local.overlay, local.base) = (overlay, inode.clone());
             return match why {
-                Why::Commit => self.store(),
+                Why::Commit => self.cut_again(),
                 Why::Shown => Vec::new(),
             };
         };
@@ -201,7 +215,7 @@ impl<K: Kinds> Cached<K> {
             (Ok(_), None) => Ok(()),
         };
         match (why, moved) {
-            (Why::Commit, Ok(())) => self.store(),
+            (Why::Commit, Ok(())) => self.cut_again(),
             (Why::Commit, Err(loss)) => self.failed(loss),
             // If it has not moved, the program sees the version before.
             (Why::Shown, _) => {
@@ -226,8 +240,8 @@ impl<K: Kinds> Cached<K> {
                 self.begin()
             }
             Timer::Again => match self.work.take() {
-                Some(Work::RestingToStore) => self.store(),
-                Some(Work::RestingToLook(content)) => self.look(content),
+                Some(Work::RestingToCut) => self.cut_again(),
+                Some(Work::RestingToLook) => self.look(),
                 other => {
                     self.work = other;
                     Vec::new()
@@ -241,6 +255,7 @@ impl<K: Kinds> Cached<K> {
         self.work = None;
         self.local = None;
         self.is_due = false;
+        self.stores_first = false;
         self.see(inode, at);
         let mut effects = vec![Effect::Clean];
         effects.extend(self.wake(None));

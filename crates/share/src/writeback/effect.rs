@@ -10,6 +10,8 @@ use super::overlay::{Moved, Overlay};
 pub trait Kinds {
     /// Where local bytes lie. A copy is the same place.
     type Bytes: Clone;
+    /// Blocks of new content that are not stored yet.
+    type Blocks;
     /// A request that waits.
     type Waiter;
     /// Why bytes are not in the log, for people and programs.
@@ -38,12 +40,20 @@ pub enum Effect<K: Kinds> {
     Dirty,
     /// Nothing is local any more.
     Clean,
-    /// Store the blocks of the new content. Answer: [`Cached::stored`](super::Cached::stored).
-    Store(Taken<K::Bytes>),
-    /// Set the content in the log, in no more than one op. Answer: [`Cached::sent`](super::Cached::sent).
+    /// Cut the new content into blocks. Answer: [`Cached::cut`](super::Cached::cut).
+    Cut {
+        /// The changes.
+        taken: Taken<K::Bytes>,
+        /// Its blocks are stored, all of them: none travels with the op. The server has refused them before.
+        stored: bool,
+    },
+    /// Set the content in the log, in no more than one op, behind its blocks. Answer:
+    /// [`Cached::sent`](super::Cached::sent).
     Send {
         /// The new content.
         content: Content,
+        /// Its blocks.
+        blocks: K::Blocks,
         /// Its time.
         mtime: Time,
         /// The content that it was made of, which guards the op.
@@ -60,13 +70,9 @@ pub enum Effect<K: Kinds> {
         /// What moves.
         moved: Moved,
     },
-    /// Make a conflict copy of this content beside the file. Answer: [`Cached::copied`](super::Cached::copied).
-    Copy {
-        /// The changes that it shows.
-        taken: Taken<K::Bytes>,
-        /// The content.
-        content: Content,
-    },
+    /// Make a conflict copy beside the file. Its blocks are stored again: nobody knows whether the server has those that
+    /// travelled before. Answer: [`Cached::copied`](super::Cached::copied).
+    Copy(Taken<K::Bytes>),
     /// Call [`Cached::rang`](super::Cached::rang) after this time.
     Wait(Timer),
 }
@@ -82,12 +88,12 @@ pub enum Timer {
     Retry,
 }
 
-/// Why blocks are not stored.
+/// Why there are no blocks of the new content, or they are not stored.
 #[derive(Debug)]
 pub enum NotStored<L> {
-    /// The server cannot be reached now.
+    /// The server cannot be reached now, or refuses them now.
     Now(L),
-    /// They cannot be stored.
+    /// They cannot be made or stored.
     Ever(L),
 }
 
@@ -98,6 +104,8 @@ pub enum NotSent<L> {
     Stale,
     /// Nobody knows.
     Unknown,
+    /// Its blocks could not be stored. It had no effect.
+    Unstored(NotStored<L>),
     /// The log does not take it.
     Refused(L),
 }
@@ -120,16 +128,16 @@ pub enum Found<L> {
 pub(super) enum Work {
     /// Local bytes move onto this version, with these changes then.
     Moving(Arc<Inode>, Overlay, Why),
-    Storing,
+    Cutting,
     Sending(Content),
-    /// With the content that the log did not take, or of which nobody knows.
-    Looking(Content),
+    /// The log did not take the content, or nobody knows.
+    Looking,
     /// With what the file is now.
     Copying(Option<(Arc<Inode>, u64)>),
-    /// Blocks are stored again after a while.
-    RestingToStore,
+    /// The content is cut again after a while.
+    RestingToCut,
     /// The file is looked at again after a while.
-    RestingToLook(Content),
+    RestingToLook,
 }
 
 /// Why local changes move onto another version.

@@ -1,9 +1,11 @@
 //! Devices, an orderer and a block store in memory. Bodies of entries do not come with deliveries, unless they decide
 //! about members: devices fetch them. Everything goes in turns, or at random speeds by a seed.
 
+mod carry;
+mod desk;
 mod trouble;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -20,8 +22,10 @@ use ordering::scheme::{DeviceScheme, Leaf};
 use ordering::signed::Entry;
 use ordering::volume::Roll;
 use share::files::{Answer, Basis, Call, Files, Shelf, ShelfBytes, Stamped};
-use trust::Handle;
+use share::outbox::{Flight, Outbox, Unstored};
+use trust::array::ArrayRoot;
 use trust::device::DeviceKey;
+use trust::{Handle, Record as Block};
 use trust_shared::change::Change;
 use trust_shared::decision::{Decision, Label, Role};
 use trust_shared::effect::Missing;
@@ -29,6 +33,8 @@ use trust_shared::form::Heading;
 use trust_shared::genesis::Policies;
 use trust_shared::ops::{Body, Op};
 use trust_shared::principal::{Device, FileId};
+
+use desk::{Desk, Storing, Up, packed};
 
 use crate::world::{carried, device, hash_of, key, ops, orderer, policies, scheme, user};
 
@@ -39,7 +45,17 @@ pub struct Node {
     alarm: Alarm<u64>,
     journal: Vec<Record<Product, Files>>,
     synced: usize,
-    up: VecDeque<Request<Product>>,
+    up: VecDeque<Up>,
+    outbox: Outbox,
+    /// What the server says of batches of blocks.
+    acks: VecDeque<(u64, Result<(), Unstored>)>,
+    /// Which of the blocks that were asked for the server lacks.
+    touched: Option<Vec<Handle>>,
+    /// Content of calls of an earlier run. The device resumes when it knows which of it the server has.
+    unchecked: Vec<ArrayRoot>,
+    retry_at: Option<u64>,
+    /// Calls that were taken back.
+    pub withdrawn: BTreeSet<u64>,
     down: VecDeque<Reply<Product>>,
     connected: bool,
     missing: VecDeque<Missing>,
@@ -63,6 +79,14 @@ pub struct Net {
     pub stored: Vec<Leaf<Product>>,
     committing: Vec<Leaf<Product>>,
     pub blocks: HashMap<Handle, Bytes>,
+    desks: Vec<Desk>,
+    storing: Vec<Storing>,
+    /// Of 1,000 batches of blocks the server refuses so many.
+    pub refuses: u64,
+    /// Each content that an entry sets must be at the server before it.
+    pub watches_blocks: bool,
+    /// Entries that were not ordered, because blocks before them were missing.
+    pub unstored: u64,
     tickets: u64,
     shelf_bytes: usize,
     pub fetched: u64,
@@ -104,6 +128,11 @@ impl Net {
             stored: Vec::new(),
             committing: Vec::new(),
             blocks: HashMap::new(),
+            desks: Vec::new(),
+            storing: Vec::new(),
+            refuses: 0,
+            watches_blocks: false,
+            unstored: 0,
             tickets: 0,
             shelf_bytes,
             fetched: 0,
@@ -119,13 +148,20 @@ impl Net {
     /// One more device, which is no member yet.
     pub fn start(&mut self) -> usize {
         let number = self.nodes.len();
-        let engine = self.engine(number, &[]);
+        let (engine, unchecked) = self.engine(number, &[]);
+        self.desks.push(Desk::default());
         self.nodes.push(Node {
             engine,
             alarm: Alarm::new(Delays::default()),
             journal: Vec::new(),
             synced: 0,
             up: VecDeque::new(),
+            outbox: Outbox::default(),
+            acks: VecDeque::new(),
+            touched: None,
+            unchecked,
+            retry_at: None,
+            withdrawn: BTreeSet::new(),
             down: VecDeque::new(),
             connected: false,
             missing: VecDeque::new(),
@@ -142,14 +178,20 @@ impl Net {
         &self,
         number: usize,
         journal: &[Record<Product, Files>],
-    ) -> Engine<Product, Files, u64> {
+    ) -> (Engine<Product, Files, u64>, Vec<ArrayRoot>) {
         let shelf = Arc::new(Shelf::new(ShelfBytes::each(self.shelf_bytes)));
         let files = Files::new(&self.policies, shelf).unwrap();
         let files = files.of(device(number));
         let mut durable = Durable::new(Ledger::new(Recent::default(), files));
         journal.iter().for_each(|record| durable.apply(record));
         let seed = self.seed << 16 | (number as u64) << 8 | (self.drawn & 0xff);
-        Engine::start(scheme(&self.policies, key(number), seed), SETUP, durable)
+        let calls = durable.sent.iter().flat_map(|sent| &sent.calls);
+        let unchecked: Vec<_> = calls.filter_map(|call| call.call.array()).collect();
+        let mut engine = Engine::start(scheme(&self.policies, key(number), seed), SETUP, durable);
+        if !unchecked.is_empty() {
+            engine.wait_to_resume();
+        }
+        (engine, unchecked)
     }
 
     /// Device 0 adds a user with one device, which may do this with everybody's files.
@@ -191,7 +233,7 @@ impl Net {
     /// Whether a device has an entry on its way to the server.
     pub fn sends_entry(&self, at: usize) -> bool {
         let mut up = self.nodes[at].up.iter();
-        up.any(|request| matches!(request, Request::Entry(_)))
+        up.any(|up| matches!(up, Up::Request(Request::Entry(_))))
     }
 
     /// Whether somebody has the lock of a file, as the log says.
@@ -244,6 +286,14 @@ impl Net {
         self.issue_all(at, vec![call])[0]
     }
 
+    /// Makes a call that travels with its blocks.
+    pub fn issue_with(&mut self, at: usize, call: Call, blocks: Vec<Block>) -> u64 {
+        let flight = Flight::of(blocks, None);
+        self.nodes[at].outbox.keep(self.tickets + 1, flight);
+        self.fly(at);
+        self.issue(at, call)
+    }
+
     /// Makes calls together.
     pub fn issue_all(&mut self, at: usize, calls: Vec<Call>) -> Vec<u64> {
         let first = self.tickets + 1;
@@ -277,10 +327,12 @@ impl Net {
             let idle = self.nodes.iter().all(|node| {
                 let all = node.engine.ledger().size() == self.server.published();
                 let quiet = node.down.is_empty() && node.up.is_empty() && node.missing.is_empty();
+                let quiet = quiet && node.acks.is_empty() && node.retry_at.is_none();
                 let attests = node.engine.armed(Timer::Attest) || node.engine.armed(Timer::Resume);
                 node.asleep || node.stopped.is_some() || (all && quiet && !attests)
             });
-            if idle && !self.server.waits() && self.committing.is_empty() {
+            let is_stored = self.storing.is_empty();
+            if idle && is_stored && !self.server.waits() && self.committing.is_empty() {
                 return;
             }
         }
@@ -299,8 +351,10 @@ impl Net {
             self.serve(at);
             self.draw(at);
             self.take(at);
+            self.hear(at);
             self.fetch(at);
         }
+        self.sync();
         self.commit();
         self.committed();
         self.tick(1);
@@ -313,8 +367,14 @@ impl Net {
             0 if !self.nodes[at].connected => self.connect(at),
             0..=2 => self.serve(at),
             3 => self.commit(),
-            4 => self.committed(),
-            5 => self.draw(at),
+            4 => {
+                self.committed();
+                self.sync();
+            }
+            5 => {
+                self.draw(at);
+                self.hear(at);
+            }
             6..=7 => self.take(at),
             8 => self.fetch(at),
             _ => self.tick(1),
@@ -325,6 +385,7 @@ impl Net {
         for effect in effects {
             self.effect(at, effect);
         }
+        self.fly(at);
         let node = &mut self.nodes[at];
         node.alarm.set(self.now_ms, &node.engine);
     }
@@ -334,13 +395,11 @@ impl Net {
         match effect {
             Effect::Journal(record) => node.journal.push(record),
             Effect::Sync => node.synced = node.journal.len(),
-            Effect::Store(made) => {
-                let made = made.into_iter().map(|made| (made.handle, made.bytes));
-                self.blocks.extend(made);
-            }
-            Effect::Send(request) if node.connected => node.up.push_back(request),
+            Effect::Store(made) => node.outbox.store(packed(made)),
+            Effect::Send(request) if node.connected => self.send(at, request),
             Effect::Send(_) => {}
-            Effect::Again(_) => panic!("this server has all blocks"),
+            Effect::Again(entry) if node.connected => self.again(at, entry),
+            Effect::Again(_) => {}
             Effect::Fetch(missing) if node.missing.contains(&missing) => {}
             Effect::Fetch(missing) => node.missing.push_back(missing),
             Effect::Answer {
@@ -349,10 +408,15 @@ impl Net {
                 at,
                 marked,
             } => {
+                node.outbox.answered(ticket);
                 node.ends.insert(ticket, at);
                 node.answers.insert(ticket, (answer, marked));
             }
             Effect::Busy(ticket) => panic!("no room for {ticket}"),
+            Effect::Withdrawn(ticket) => {
+                node.outbox.answered(ticket);
+                node.withdrawn.insert(ticket);
+            }
             Effect::Unfit(what) => node.stopped = Some(what.to_owned()),
             Effect::Stopped(why) => node.stopped = Some(format!("{why:?}")),
             Effect::Differs(attest) => panic!("seed {}: {attest:?}", self.seed),
@@ -363,19 +427,21 @@ impl Net {
         if self.nodes[at].offline {
             return;
         }
-        self.server.disconnect(device(at));
+        self.leave(at);
         let node = &mut self.nodes[at];
-        node.up.clear();
-        node.down.clear();
         node.connected = true;
+        self.touch(at);
+        let node = &mut self.nodes[at];
         node.alarm.connected();
         let effects = node.engine.connected();
         self.act(at, effects);
     }
 
     fn serve(&mut self, at: usize) {
-        while let Some(request) = self.nodes[at].up.pop_front() {
-            self.receive(at, &request);
+        self.order(at);
+        while let Some(up) = self.nodes[at].up.pop_front() {
+            self.took(at, up);
+            self.order(at);
             if !self.whole {
                 break;
             }
@@ -386,6 +452,7 @@ impl Net {
         if let Request::Entry(entry) = request {
             self.entries += 1;
             assert_eq!(self.server.ledger().volume().malformed(entry), None);
+            self.check_blocks(entry);
         }
         self.server.receive(device(at), request).unwrap();
     }
@@ -427,82 +494,6 @@ impl Net {
             self.act(at, effects);
         }
         waits
-    }
-
-    fn commit(&mut self) {
-        if let Some((from, leaves)) = self.server.commit() {
-            assert_eq!(from, self.stored.len() as u64);
-            self.committing = leaves;
-        }
-    }
-
-    fn committed(&mut self) {
-        if !self.committing.is_empty() {
-            self.stored.append(&mut self.committing);
-            self.server.committed();
-        }
-    }
-
-    fn draw(&mut self, at: usize) {
-        if !self.nodes[at].connected || self.nodes[at].down.len() > 3 {
-            return;
-        }
-        let Some(delivery) = self.server.draw(device(at)) else {
-            return;
-        };
-        let range = delivery.leaves.start as usize..delivery.leaves.end as usize;
-        let whole = self.whole;
-        let leaves = self.stored[range].iter().map(|leaf| match whole {
-            true => leaf.clone(),
-            false => carried(leaf),
-        });
-        self.nodes[at].down.push_back(Reply {
-            from: delivery.leaves.start,
-            leaves: leaves.collect(),
-            note: delivery.note,
-            more: delivery.more,
-            attests: delivery.attests,
-            asked: delivery.asked,
-            refused: delivery.refused,
-            unstored: delivery.unstored,
-        });
-    }
-
-    fn take(&mut self, at: usize) {
-        let Some(reply) = self.nodes[at].down.pop_front() else {
-            return;
-        };
-        self.deliver(at, &reply);
-    }
-
-    pub fn deliver(&mut self, at: usize, reply: &Reply<Product>) {
-        let node = &mut self.nodes[at];
-        node.alarm.replied(reply);
-        let effects = node.engine.deliver(reply);
-        self.act(at, effects);
-    }
-
-    /// What a device misses arrives.
-    fn fetch(&mut self, at: usize) {
-        let blocks_come = self.now_ms.is_multiple_of(self.blocks_ms);
-        let comes = |missing: &Missing| blocks_come || missing.blocks.is_empty();
-        let all = &mut self.nodes[at].missing;
-        let Some(missing) = all.iter().position(comes).and_then(|next| all.remove(next)) else {
-            return;
-        };
-        self.fetched += (missing.bodies.len() + missing.blocks.len()) as u64;
-        let files = self.nodes[at].engine.ledger().volume();
-        for position in &missing.bodies {
-            let body = Body::decode(&self.body(*position)).map(Arc::new);
-            files.shelf().put_body(*position, body);
-        }
-        for wanted in &missing.blocks {
-            let bytes = self.blocks[&wanted.handle()].clone();
-            let found = wanted.prove(&files.terms().hasher, bytes);
-            files.shelf().put_block(wanted, found);
-        }
-        let effects = self.nodes[at].engine.supplied();
-        self.act(at, effects);
     }
 
     /// A turn in which nothing that is missed arrives.
@@ -563,6 +554,7 @@ impl Net {
                 let effects = node.alarm.ring(self.now_ms, &mut node.engine);
                 self.act(at, effects);
             }
+            self.retry(at);
         }
     }
 

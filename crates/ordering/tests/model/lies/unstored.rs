@@ -58,3 +58,57 @@ fn orderer_tells_only_the_author_of_an_entry_before_its_blocks() {
     let delivery = server.draw(device(1)).expect("the entry");
     assert_eq!((delivery.leaves, delivery.unstored), (2..3, None));
 }
+
+/// The tickets that were taken back.
+fn withdrawn(effects: &Effects) -> Vec<u64> {
+    let back = effects.iter().filter_map(|effect| match effect {
+        Effect::Withdrawn(ticket) => Some(*ticket),
+        _ => None,
+    });
+    back.collect()
+}
+
+#[test]
+fn call_that_is_taken_back_waits_until_its_entry_cannot_be_ordered_any_more() {
+    let (mut client, mut log) = running();
+    let sent = entries(&client.issue([(2, Call::Add(0)), (3, Call::Add(1))]));
+    assert_eq!(sent.len(), 1);
+    client.issue([(4, Call::Add(2))]);
+    // One that is in no entry is taken back at once.
+    assert_eq!(withdrawn(&client.withdraw(|of, _| of == Some(4))), [4]);
+    let effects = client.withdraw(|of, _| of == Some(2));
+    assert_eq!(withdrawn(&effects), [0u64; 0], "it may be ordered");
+    let resume = entries(&client.ring(Timer::Resume));
+    assert_eq!(resume.len(), 1);
+    log.extend(resume);
+    let effects = client.deliver(&reply(&log, 2));
+    assert_eq!(withdrawn(&effects), [2]);
+    let again = entries(&effects);
+    assert_eq!(again.len(), 1, "the other call goes on");
+    log.extend(again);
+    let effects = client.deliver(&reply(&log, 3));
+    let done = |effect: &Effect<_, _, _>| matches!(effect, Effect::Answer { ticket: 3, .. });
+    assert!(effects.iter().any(done));
+    assert_eq!(client.ledger().volume().sum(0), 1, "that of the beginning");
+}
+
+#[test]
+fn entry_that_was_ordered_all_the_same_counts() {
+    let (mut client, mut log) = running();
+    log.extend(entries(&client.issue([(2, Call::Add(0))])));
+    client.withdraw(|of, _| of == Some(2));
+    log.extend(entries(&client.ring(Timer::Resume)));
+    let effects = client.deliver(&reply(&log, 2));
+    let done = |effect: &Effect<_, _, _>| matches!(effect, Effect::Answer { ticket: 2, .. });
+    assert!(effects.iter().any(done) && withdrawn(&effects).is_empty());
+}
+
+#[test]
+fn device_does_not_resume_before_it_may() {
+    let mut client = client(0);
+    client.wait_to_resume();
+    assert!(!client.armed(Timer::Resume));
+    assert!(entries(&client.ring(Timer::Resume)).is_empty());
+    client.may_resume();
+    assert_eq!(entries(&client.ring(Timer::Resume)).len(), 1);
+}

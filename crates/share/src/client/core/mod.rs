@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
+use trust::array::ArrayRoot;
 use trust::frame::Packer;
 use trust::history::LogPoint;
 use trust::reach::Wanted;
@@ -88,6 +89,10 @@ pub(super) enum Input {
     Ring,
     /// A program waits no more.
     Cancel(Ticket),
+    /// Blocks that these calls name cannot be stored.
+    Withdraw(Vec<Ticket>),
+    /// These trees, which calls of an earlier run name, are not whole at the server.
+    Lacking(Vec<ArrayRoot>),
     /// A program asks what this device knows, whatever the server says.
     Look(Ticket, Call),
     /// Somebody has another device's note.
@@ -127,6 +132,8 @@ pub(super) enum Out {
     },
     /// A call was not taken.
     Busy(Ticket),
+    /// A call is taken back: no entry has it.
+    Withdrawn(Ticket),
     /// The server's reply does not fit: close the connection.
     Unfit(&'static str),
     /// A device attests another log.
@@ -168,6 +175,8 @@ pub(super) struct Core {
     feeding: Vec<Feeding>,
     tidy: Tidy,
     snapshots: Snapshots,
+    /// Content of calls of an earlier run, until it is known whether the server has it.
+    unchecked: Vec<ArrayRoot>,
 }
 
 type Effects = Vec<Effect<Product, Files, Ticket>>;
@@ -183,6 +192,8 @@ impl Core {
         (begins, before): (Option<LogPoint>, Vec<PathBuf>),
     ) -> Core {
         let size = durable.ledger.size();
+        let calls = durable.sent.iter().flat_map(|sent| &sent.calls);
+        let unchecked: Vec<_> = calls.filter_map(|call| call.call.array()).collect();
         let convicted = court.convicted();
         let mut core = Core {
             engine: Engine::start(scheme, setup, durable),
@@ -202,7 +213,11 @@ impl Core {
             feeding: Vec::new(),
             tidy: Tidy::new(folding),
             snapshots,
+            unchecked,
         };
+        if !core.unchecked.is_empty() {
+            core.engine.wait_to_resume();
+        }
         core.verify_floor();
         core.alarm.set(0, &core.engine);
         core
@@ -231,6 +246,11 @@ impl Core {
     /// Why the device writes nothing from its start on: an earlier run has found out that the server lies.
     pub(super) fn convicted(&self) -> Option<&Stopped> {
         self.convicted.as_ref()
+    }
+
+    /// Content that calls of an earlier run name. The device resumes after [`Input::Lacking`].
+    pub(super) fn unchecked(&self) -> &[ArrayRoot] {
+        &self.unchecked
     }
 
     /// What this device knew of earlier epochs of the log, where something of it may be lost.
@@ -377,6 +397,27 @@ impl Core {
                 self.engine.cancel(ticket);
                 Vec::new()
             }
+            Input::Withdraw(calls) => {
+                let is_one = |of: Option<Ticket>| of.is_some_and(|of| calls.contains(&of));
+                self.engine.withdraw(|of, _| is_one(of))
+            }
+            Input::Lacking(lacking) => {
+                if !lacking.is_empty() {
+                    let trees = lacking.len();
+                    tracing::warn!(
+                        trees,
+                        "the server does not have content of changes that were not acknowledged: they are given up"
+                    );
+                }
+                self.unchecked.clear();
+                self.engine.may_resume();
+                let is_lost = |call: &Stamped| {
+                    let root = call.call.array();
+                    root.is_some_and(|root| lacking.contains(&root))
+                };
+                self.engine
+                    .withdraw(|of, call| of.is_none() && is_lost(call))
+            }
             Input::Look(..)
             | Input::Compare(..)
             | Input::Leaves { .. }
@@ -447,6 +488,7 @@ impl Core {
                 marked,
             }),
             Effect::Busy(ticket) => outs.push(Out::Busy(ticket)),
+            Effect::Withdrawn(ticket) => outs.push(Out::Withdrawn(ticket)),
             Effect::Unfit(what) => outs.push(Out::Unfit(what)),
             Effect::Differs(attest) => outs.push(Out::Differs(differing(&attest))),
             Effect::Stopped(why) => return Err(self.stopped_by(&why, reply)),

@@ -52,6 +52,7 @@ impl Driver {
                     false => Kind::Change,
                 };
                 self.calls.insert(it.ticket, (it.answer, kind));
+                self.outbox.keep(it.ticket, *it.flight);
                 Some((it.ticket, it.call))
             }
             Verdict::Waits(_) => {
@@ -95,6 +96,7 @@ impl Driver {
             }
         }
         if !calls.is_empty() {
+            self.store();
             self.inputs.push_back(super::Input::Issue(calls));
         }
     }

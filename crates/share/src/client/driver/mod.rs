@@ -11,11 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use store::StoreError;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use trust::Hasher;
+use trust::array::ArrayRoot;
 
 use self::beacons::Kind;
 use super::Answered;
@@ -28,10 +30,11 @@ use super::error::{ClientError, Differing, Stopped};
 use super::fetch::{Fetched, Key};
 use super::local::{Query, Response};
 use super::near::Near;
-use super::outbox::Outbox;
+use super::own::Own;
 use super::status::{Phase, Status, View};
 use crate::disk::{DiskError, Placed};
 use crate::files::{Shelf, Stamped};
+use crate::outbox::{Flight, Outbox, Unstored};
 use ordering::engine::{Reply, Request};
 use ordering::roster::{OpsCodec, Product};
 use ordering::signed::Entry;
@@ -69,6 +72,8 @@ pub(super) struct Calling {
     pub(super) call: Stamped,
     /// It is answered from what this device has verified, whatever the server says.
     pub(super) looks: bool,
+    /// Blocks that it names, and that travel with it.
+    pub(super) flight: Box<Flight>,
     pub(super) answer: Waiting,
 }
 
@@ -79,8 +84,10 @@ pub(super) enum Done {
     Stored {
         /// Number of the batch of blocks.
         batch: u64,
-        result: Result<(), Lost>,
+        result: Result<(), (Unstored, StoreError)>,
     },
+    /// Trees of an earlier run that are not whole.
+    Checked(Result<Vec<ArrayRoot>, StoreError>),
 }
 
 enum Event {
@@ -117,7 +124,13 @@ pub(super) struct Driver {
     /// The engine has not looked at all that its floor has.
     again: bool,
     fetching: HashSet<Key>,
+    /// What this device keeps of its own content.
+    own: Option<Arc<Own>>,
+    /// It is being looked whether the server has what calls of an earlier run name.
+    checking: bool,
     outbox: Outbox,
+    /// Why blocks of calls are given up.
+    given_up: HashMap<Ticket, ClientError>,
     tasks: JoinSet<Done>,
     differing: Vec<Differing>,
     stopped: Option<Stopped>,
@@ -198,7 +211,10 @@ impl Driver {
             again_at: None,
             again: false,
             fetching: HashSet::new(),
+            own: None,
+            checking: false,
             outbox: Outbox::default(),
+            given_up: HashMap::new(),
             tasks: JoinSet::new(),
             differing: Vec::new(),
             inputs: VecDeque::new(),
@@ -206,6 +222,12 @@ impl Driver {
             held: Vec::new(),
             closing: None,
         }
+    }
+
+    /// The same with what this device keeps of its own content.
+    pub(super) fn with_own(mut self, own: Option<Arc<Own>>) -> Driver {
+        self.own = own;
+        self
     }
 
     /// The engine, unless a step of it has panicked.
@@ -277,7 +299,7 @@ impl Driver {
         if self.again_at.is_some_and(|at| at <= now) {
             self.again_at = None;
             self.retry();
-            self.store();
+            self.check();
             self.inputs.push_back(Input::Supplied);
         }
         self.inputs.push_back(Input::Ring);
@@ -298,6 +320,8 @@ impl Driver {
                     Some(why) => drop(it.answer.send(Err(why.clone().into()))),
                     None => calls.extend(self.admit(it)),
                 },
+                // What has left with its blocks goes on: they may be on the way.
+                Command::Cancel(ticket) if self.outbox.has(ticket) => {}
                 Command::Cancel(ticket) => {
                     self.calls.remove(&ticket);
                     self.held.retain(|held| held.ticket != ticket);
@@ -319,6 +343,7 @@ impl Driver {
             next = self.commands.try_recv().ok();
         }
         if !calls.is_empty() {
+            self.store();
             self.inputs.push_front(Input::Issue(calls));
         }
     }
@@ -351,6 +376,7 @@ impl Driver {
     fn out(&mut self, out: Out) {
         match out {
             Out::Send(request) => {
+                self.store();
                 if let Some(request) = self.outbox.send(request) {
                     self.send(request);
                 }
@@ -366,6 +392,10 @@ impl Driver {
                 marked,
             } => self.answer(ticket, Ok(Answered { answer, at, marked })),
             Out::Busy(ticket) => self.answer(ticket, Err(ClientError::Busy)),
+            Out::Withdrawn(ticket) => {
+                let why = self.given_up.remove(&ticket);
+                self.answer(ticket, Err(why.unwrap_or(ClientError::Interrupted)));
+            }
             Out::Unfit(what) => self.disconnect(Lost::new(Trouble::Unfit, what)),
             Out::Differs(differing) => {
                 let known = self.differing.contains(&differing);
@@ -379,6 +409,8 @@ impl Driver {
     }
 
     fn answer(&mut self, ticket: Ticket, answer: Result<Answered, ClientError>) {
+        self.outbox.answered(ticket);
+        self.given_up.remove(&ticket);
         if let Some((waiting, kind)) = self.calls.remove(&ticket) {
             let answer = self.in_time(kind, answer);
             // The caller may have gone.
@@ -394,6 +426,8 @@ impl Driver {
             let _ = waiting.send(Err(why.clone().into()));
         }
         self.stopped = Some(why);
+        self.outbox.clear();
+        self.given_up.clear();
         // Blocks can still be read.
         self.deliveries = None;
     }

@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{AGAIN, Done, Driver};
-use crate::client::connection::{Connected, Connection, Lost, Trouble};
+use crate::client::again::Blocks;
+use crate::client::connection::{Connected, Connection, Lost};
 use crate::client::core::{Input, Lacks};
+use crate::client::error::ClientError;
 use crate::client::fetch::{Key, fetch};
+use crate::outbox::Unstored;
 use ordering::engine::Request;
 use ordering::roster::Product;
+use store::StoreError;
 
 impl Driver {
     pub(super) fn send(&mut self, request: Request<Product>) {
@@ -19,24 +23,59 @@ impl Driver {
         }
     }
 
-    /// Stores the blocks that the next entry names, if that is not under way.
+    /// Sends the blocks that calls and the next entry name, and the entry behind them, as far as they wait for nothing.
     pub(super) fn store(&mut self) {
         let Some(line) = self.line.clone() else {
             return;
         };
-        let Some((batch, blocks)) = self.outbox.begin() else {
-            return;
-        };
-        self.tasks.spawn(async move {
-            let sink = line.sink();
-            let stored = async {
-                sink.put(&blocks).await?;
-                sink.flush().await
-            };
-            let result = stored.await;
-            let result = result.map_err(|e| Lost::new(Trouble::Refused, e.to_string()));
-            Done::Stored { batch, result }
-        });
+        while let Some((batch, blocks)) = self.outbox.begin() {
+            if let Some(flying) = line.fly(&blocks) {
+                self.outbox.flies(batch);
+                self.tasks.spawn(async move {
+                    let result = flying.await;
+                    Done::Stored { batch, result }
+                });
+                continue;
+            }
+            let line = Arc::clone(&line);
+            self.tasks.spawn(async move {
+                let sink = line.sink();
+                let stored = async {
+                    sink.put(&blocks).await?;
+                    sink.flush().await
+                };
+                let why = |error: StoreError| match error {
+                    StoreError::Full { .. } => (Unstored::Full, error),
+                    error => (Unstored::Now, error),
+                };
+                let result = stored.await.map_err(why);
+                Done::Stored { batch, result }
+            });
+        }
+        if let Some(entry) = self.outbox.ready() {
+            self.send(entry);
+        }
+    }
+
+    /// Blocks of a batch are durable, or not. Calls whose blocks the server refuses are taken back.
+    fn stored(&mut self, batch: u64, result: Result<(), (Unstored, StoreError)>) {
+        match result {
+            Ok(()) => self.outbox.stored(batch),
+            Err((why, error)) => {
+                tracing::warn!(%error, "blocks could not be stored");
+                let given_up = self.outbox.unstored(batch, why);
+                let error = ClientError::from(error);
+                let told = given_up.iter().map(|ticket| (*ticket, error.clone()));
+                self.given_up.extend(told);
+                if !given_up.is_empty() {
+                    // Before a new connection, or a pause that is over, sends the entry again.
+                    self.inputs.push_front(Input::Withdraw(given_up));
+                }
+                let at = Instant::now() + AGAIN;
+                self.again_at = Some(self.again_at.map_or(at, |other| other.min(at)));
+            }
+        }
+        self.store();
     }
 
     /// The server has not ordered this entry, because blocks before it were missing: blocks and entry go again.
@@ -54,11 +93,10 @@ impl Driver {
         self.again_at = Some(self.again_at.map_or(at, |other| other.min(at)));
     }
 
-    /// Sends what [`Driver::send_again`] kept, or its blocks before it.
+    /// Sends what [`Driver::send_again`] kept, its blocks before it.
     pub(super) fn retry(&mut self) {
-        if let Some(request) = self.outbox.retry() {
-            self.send(request);
-        }
+        self.outbox.retry();
+        self.store();
     }
 
     pub(super) fn fetch(&mut self, lacks: Lacks) {
@@ -100,19 +138,34 @@ impl Driver {
                     self.inputs.push_back(Input::Supplied);
                 }
             }
-            Done::Stored { batch, result } => match result {
-                Ok(()) => {
-                    if let Some(request) = self.outbox.stored(batch) {
-                        self.send(request);
+            Done::Stored { batch, result } => self.stored(batch, result),
+            Done::Checked(checked) => {
+                self.checking = false;
+                match checked {
+                    Ok(lacking) => self.inputs.push_back(Input::Lacking(lacking)),
+                    Err(error) => {
+                        tracing::debug!(%error, "what would run again cannot be looked at");
+                        self.again_at = Some(Instant::now() + AGAIN);
                     }
                 }
-                Err(lost) => {
-                    tracing::warn!(%lost, "blocks could not be stored");
-                    self.outbox.unstored(batch);
-                    self.again_at = Some(Instant::now() + AGAIN);
-                }
-            },
+            }
         }
+    }
+
+    /// Looks whether the server has what calls of an earlier run name, if that is not known and not under way.
+    pub(super) fn check(&mut self) {
+        let roots = self.core().map(|core| core.unchecked().to_vec());
+        let roots = roots.unwrap_or_default();
+        let Some(line) = self.line.clone().filter(|_| !roots.is_empty()) else {
+            return;
+        };
+        if std::mem::replace(&mut self.checking, true) {
+            return;
+        }
+        let (own, hasher) = (self.own.clone(), self.hasher.clone());
+        let blocks = Blocks { line, own, hasher };
+        self.tasks
+            .spawn(async move { Done::Checked(blocks.lacking(&roots).await) });
     }
 
     /// Begins to connect, when it is time.
@@ -136,10 +189,11 @@ impl Driver {
         };
         self.line = Some(Arc::clone(&line));
         self.deliveries = Some(deliveries);
-        self.outbox.connected();
+        self.outbox.disconnected();
         self.fetching.clear();
         self.beacons.connected(Instant::now());
         self.shown.line.send_replace(Some(line));
+        self.check();
         self.inputs.push_back(Input::Connected);
         self.inputs.push_back(Input::Supplied);
     }

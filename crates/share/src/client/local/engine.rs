@@ -221,7 +221,8 @@ pub(super) fn error(e: &mut Encoder, error: &ClientError) {
             e.u8(2);
             connection(e, at);
         }
-        ClientError::Busy => {
+        // Another program's call travels without its blocks.
+        ClientError::Busy | ClientError::Unstored { .. } => {
             e.u8(3);
         }
         ClientError::Stopped(why) => {

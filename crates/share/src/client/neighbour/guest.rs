@@ -199,6 +199,13 @@ impl Guest<'_> {
 
     fn command(&mut self, command: Command) {
         let (id, asked, pending) = match command {
+            // It was made for the engine of this process, which another one has taken over meanwhile.
+            Command::Call(it) if !it.flight.is_empty() => {
+                let cause = "another process runs the engine now".to_owned();
+                let is_full = false;
+                let why = ClientError::Unstored { is_full, cause };
+                return drop(it.answer.send(Err(why)));
+            }
             Command::Call(it) => {
                 let call = it.call.clone();
                 let asked = match it.looks {

@@ -11,7 +11,8 @@ use trust::{Handle, Record};
 use trust_shared::leaf;
 use wire::shared::Usage;
 
-use crate::client::connection::{Deliveries, Dial, Line, Lost, Stores, Trouble};
+use crate::client::connection::{Deliveries, Dial, Flying, Line, Lost, Stores, Trouble};
+use crate::outbox::Unstored;
 use ordering::engine::{Reply, Request};
 use ordering::roster::Product;
 use ordering::scheme::Leaf;
@@ -69,6 +70,8 @@ pub struct Wire {
     pub no_blocks: AtomicBool,
     /// No bodies come, and the server says nothing.
     pub no_bodies: AtomicBool,
+    /// A block that is refused is refused for lack of room.
+    pub is_full: AtomicBool,
     /// What the server says of its room.
     pub usage: Mutex<Option<Usage>>,
     /// Bodies were asked for that do not come.
@@ -190,6 +193,27 @@ impl Line for Lined {
             }
         });
         Ok(())
+    }
+
+    fn fly(&self, records: &[Record]) -> Option<Flying> {
+        if self.0.passes().is_err() {
+            return None;
+        }
+        let (tell, told) = oneshot::channel();
+        let done = move |result: Result<_, _>| drop(tell.send(result.map(drop)));
+        self.0.session.store(records.to_vec(), Box::new(done));
+        let full = self.0.wire.is_full.load(Ordering::SeqCst);
+        Some(Box::pin(async move {
+            match told.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(why)) if full => {
+                    let (place, cause) = ("lab".to_owned(), format!("{why:?}"));
+                    Err((Unstored::Full, StoreError::Full { place, cause }))
+                }
+                Ok(Err(why)) => Err((Unstored::Refused, failed(format!("{why:?}")))),
+                Err(why) => Err((Unstored::Now, failed(why))),
+            }
+        }))
     }
 
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {

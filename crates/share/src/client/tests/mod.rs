@@ -7,6 +7,7 @@ mod checkpoints;
 mod epochs;
 mod feed;
 mod feed_histories;
+mod flights;
 mod hosted;
 mod lies;
 mod narrow;

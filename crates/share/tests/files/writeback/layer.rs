@@ -11,7 +11,11 @@ use share::writeback::{
     Cached, Effect, Found, From, Kinds, Moved, Node, Nodes, NotSent, NotStored, Overlay, ROOT,
     Taken, Timer,
 };
+use trust::array::ArrayRoot;
+use trust::frame::Packer;
+use trust::handle::Kind;
 use trust::inode::{Content, FileContent, Inode};
+use trust::{Handle, Record};
 use trust_shared::principal::{Device, FileId};
 
 use crate::asks::name;
@@ -27,6 +31,7 @@ pub struct Simulated;
 
 impl Kinds for Simulated {
     type Bytes = Bytes;
+    type Blocks = Vec<Record>;
     type Waiter = u64;
     type Loss = Loss;
 }
@@ -36,14 +41,14 @@ pub type Effects = Vec<Effect<Simulated>>;
 
 /// Work that a state machine has asked for.
 pub enum Task {
-    Store(Taken<Bytes>),
-    Send(Call),
+    Cut(Taken<Bytes>, bool),
+    Send(Call, Vec<Record>),
     Sent(u64),
     Look,
     Looked(u64),
     Move(Bytes, Overlay, Moved),
-    Copy(Taken<Bytes>, Content, u32),
-    Copied(u64, Taken<Bytes>, Content, u32),
+    Copy(Taken<Bytes>, u32),
+    Copied(u64, Taken<Bytes>, u32),
     Timer(Timer),
 }
 
@@ -59,6 +64,8 @@ pub struct Layer {
     pub told: BTreeMap<u64, Result<(), Loss>>,
     /// How often more files were dirty than clean: 0 at the end.
     pub dirty: i64,
+    /// Commits that were taken back, because the server refused their blocks.
+    pub refused: usize,
 }
 
 /// What may go wrong when a task runs.
@@ -81,6 +88,7 @@ impl Layer {
             tasks: Vec::new(),
             told: BTreeMap::new(),
             dirty: 0,
+            refused: 0,
         }
     }
 
@@ -129,24 +137,28 @@ impl Layer {
                     self.told.insert(waiter, told);
                     continue;
                 }
-                Effect::Store(taken) => Task::Store(taken),
+                Effect::Cut { taken, stored } => Task::Cut(taken, stored),
                 Effect::Send {
                     content,
+                    blocks,
                     mtime,
                     expect,
-                } => Task::Send(Call::SetContent {
-                    file: FileRef::File(id),
-                    content,
-                    mtime,
-                    expect: Some(expect),
-                }),
+                } => {
+                    let set = Call::SetContent {
+                        file: FileRef::File(id),
+                        content,
+                        mtime,
+                        expect: Some(expect),
+                    };
+                    Task::Send(set, blocks)
+                }
                 Effect::Look => Task::Look,
                 Effect::Move {
                     from,
                     overlay,
                     moved,
                 } => Task::Move(from, overlay, moved),
-                Effect::Copy { taken, content } => Task::Copy(taken, content, 0),
+                Effect::Copy(taken) => Task::Copy(taken, 0),
                 Effect::Wait(timer) => Task::Timer(timer),
             };
             self.tasks.push((id, task));
@@ -160,17 +172,33 @@ impl Layer {
         let node = self.node(id);
         let mut file = node.cached();
         let effects = match task {
-            Task::Store(taken) => match (luck.outage, luck.failure) {
-                (true, _) => file.stored(Err(NotStored::Now("the server is away"))),
-                (_, true) => file.stored(Err(NotStored::Ever("the server is full"))),
-                _ => file.stored(Ok(content_of(&whole(&taken)))),
+            Task::Cut(taken, stored) => match (luck.outage, luck.failure) {
+                (true, _) => file.cut(Err(NotStored::Now("the server is away"))),
+                (_, true) => file.cut(Err(NotStored::Ever("the disk is full"))),
+                _ => {
+                    let (content, blocks) = in_blocks(net, &whole(net, &taken));
+                    match stored {
+                        true => {
+                            net.put(&blocks);
+                            file.cut(Ok((content, Vec::new())))
+                        }
+                        false => file.cut(Ok((content, blocks))),
+                    }
+                }
             },
-            Task::Send(call) => {
-                let ticket = net.issue(at, call);
+            Task::Send(call, blocks) => {
+                let ticket = net.issue_with(at, call, blocks);
                 return self.tasks.push((id, Task::Sent(ticket)));
             }
             // The process that had the engine is gone, and has said nothing of the call.
             Task::Sent(_) if luck.outage => file.sent(Err(NotSent::Unknown)),
+            Task::Sent(ticket) if net.nodes[at].withdrawn.contains(&ticket) => {
+                self.refused += 1;
+                file.sent(Err(NotSent::Unstored(match luck.failure {
+                    true => NotStored::Ever("the server is full"),
+                    false => NotStored::Now("the server refuses blocks"),
+                })))
+            }
             Task::Sent(ticket) => match answer(net, at, ticket) {
                 None => return self.tasks.push((id, Task::Sent(ticket))),
                 Some((Answer::Done(_), end)) => file.sent(Ok(end)),
@@ -203,20 +231,22 @@ impl Layer {
                 file.moved(Ok(Rc::new(RefCell::new(copied))))
             }
             Task::Copy(..) if luck.failure => file.copied(Err("no room for a copy")),
-            Task::Copy(taken, content, number) => {
+            Task::Copy(taken, number) => {
+                let (content, blocks) = in_blocks(net, &whole(net, &taken));
+                net.put(&blocks);
                 let call = self.copy_call(net, id, (&taken, &content), number);
                 let ticket = net.issue(at, call);
-                let task = Task::Copied(ticket, taken, content, number);
+                let task = Task::Copied(ticket, taken, number);
                 return self.tasks.push((id, task));
             }
-            Task::Copied(ticket, taken, content, number) => match answer(net, at, ticket) {
+            Task::Copied(ticket, taken, number) => match answer(net, at, ticket) {
                 None => {
-                    let task = Task::Copied(ticket, taken, content, number);
+                    let task = Task::Copied(ticket, taken, number);
                     return self.tasks.push((id, task));
                 }
                 Some((Answer::Done(_) | Answer::Replaced(..), _)) => file.copied(Ok("copied")),
                 Some((Answer::Refused(Refused::Exists), _)) => {
-                    let task = Task::Copy(taken, content, number + 1);
+                    let task = Task::Copy(taken, number + 1);
                     return self.tasks.push((id, task));
                 }
                 Some(other) => panic!("{other:?}"),
@@ -263,10 +293,28 @@ pub fn content_of(bytes: &[u8]) -> Content {
     })
 }
 
-pub fn bytes_of(content: &Content) -> &[u8] {
+/// Content that lies in a block.
+pub fn in_blocks(net: &Net, bytes: &[u8]) -> (Content, Vec<Record>) {
+    let hasher = &net.files(0).terms().hasher;
+    let handle = hasher.name(Kind::Data, bytes);
+    let frame = Packer::new().pack(Kind::Data, bytes).unwrap();
+    let root = ArrayRoot {
+        len: bytes.len() as u64,
+        height: 0,
+        top: *handle.as_bytes(),
+    };
+    let content = Content::Regular(FileContent::Array(root));
+    (content, vec![Record { handle, frame }])
+}
+
+pub fn bytes_of(net: &Net, content: &Content) -> Vec<u8> {
     match content {
-        Content::Regular(FileContent::Empty) => &[],
-        Content::Regular(FileContent::Inline(bytes)) => bytes,
+        Content::Regular(FileContent::Empty) => Vec::new(),
+        Content::Regular(FileContent::Inline(bytes)) => bytes.to_vec(),
+        Content::Regular(FileContent::Array(root)) => {
+            let block = net.blocks.get(&Handle::from_bytes(root.top));
+            block.expect("the server has each version").to_vec()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -289,20 +337,20 @@ fn assembled(
 }
 
 /// The new content.
-fn whole(taken: &Taken<Bytes>) -> Vec<u8> {
-    let base = bytes_of(&taken.base.content);
-    assembled(base, &taken.bytes.borrow(), |at| {
+fn whole(net: &Net, taken: &Taken<Bytes>) -> Vec<u8> {
+    let base = bytes_of(net, &taken.base.content);
+    assembled(&base, &taken.bytes.borrow(), |at| {
         taken.overlay.stretch(at, u64::MAX)
     })
 }
 
 /// What a program reads.
-pub fn read(file: &File) -> Vec<u8> {
+pub fn read(net: &Net, file: &File) -> Vec<u8> {
     let plan = file.plan(0, u64::MAX);
     let local = plan.bytes.map(|bytes| bytes.borrow().clone());
     let mut stretches = plan.stretches.into_iter();
     assembled(
-        bytes_of(&plan.base.content),
+        &bytes_of(net, &plan.base.content),
         &local.unwrap_or_default(),
         |_| stretches.next(),
     )

@@ -9,7 +9,7 @@ use share::writeback::{Changed, Opens};
 use trust::inode::Inode;
 use trust_shared::principal::FileId;
 
-use super::layer::{Loss, content_of, read};
+use super::layer::{Loss, in_blocks, read};
 use super::truth::{EMPTY, Renamed, SLOTS, Slot, TOKEN};
 use super::world::World;
 
@@ -125,7 +125,8 @@ impl World {
     /// Makes a file, and opens it.
     pub async fn create(&self, at: usize, name: &str) -> Option<Open> {
         let opened = self.state().truth.now;
-        let inode = Inode::new(0o644, self.time().0, content_of(&EMPTY));
+        let (content, blocks) = in_blocks(&self.state().net, &EMPTY);
+        let inode = Inode::new(0o644, self.time().0, content);
         let number = self.random(1 << 48);
         let create = Call::Create {
             place: self.place(name),
@@ -134,7 +135,7 @@ impl World {
             owner: None,
             replace: Replace::Nothing,
         };
-        let (answer, end) = self.call(at, create).await;
+        let (answer, end) = self.call_with(at, create, blocks).await?;
         let id = crate::asks::file_of(&answer)?;
         let inode = Arc::new(inode);
         self.state().layers[at].found(File { id, inode }, end, name);
@@ -252,7 +253,7 @@ impl Open {
         if file.is_held() || self.is_lost || file.owes(self.handle) {
             return;
         }
-        let bytes = read(&file);
+        let bytes = read(&state.net, &file);
         state.truth.read(self.file, self.opened, &self.own, &bytes);
     }
 

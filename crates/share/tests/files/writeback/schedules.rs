@@ -68,7 +68,7 @@ fn answers(effects: Effects) -> Vec<(u64, Result<(), Loss>)> {
 }
 
 fn sends(file: &mut File, text: &[u8]) {
-    let effects = file.stored(Ok(content_of(text)));
+    let effects = file.cut(Ok((content_of(text), Vec::new())));
     only!(effects, Effect::Send { .. } => ());
 }
 
@@ -88,7 +88,7 @@ fn changes_are_committed_without_a_close() {
     let mut file = file();
     let effects = write(&mut file, 1, b"new");
     only!(effects, Effect::Wait(Timer::Dirty) => ());
-    only!(file.rang(Timer::Dirty), Effect::Store(_) => ());
+    only!(file.rang(Timer::Dirty), Effect::Cut { .. } => ());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn answer_that_comes_late_does_not_show_an_older_version() {
     let mut file = file();
     file.see(&inode(b"second", 2), 9);
     file.see(&inode(b"first", 1), 7);
-    assert_eq!(read(&file), b"second");
+    assert_eq!(shown(&file), b"second");
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn each_handle_that_wrote_is_told_once_of_lost_bytes() {
     write(&mut file, 1, b"one");
     write(&mut file, 2, b"two");
     let (_, effects) = file.commit(Some(1), 100);
-    only!(effects, Effect::Store(_) => ());
-    let effects = file.stored(Err(NotStored::Ever("full")));
+    only!(effects, Effect::Cut { .. } => ());
+    let effects = file.cut(Err(NotStored::Ever("full")));
     assert_eq!(answers(effects), [(100, Err("full"))]);
     // The other one has not been told, although this commit has no fault.
     let (_, effects) = file.commit(Some(2), 200);
-    only!(effects, Effect::Store(_) => ());
+    only!(effects, Effect::Cut { .. } => ());
     sends(&mut file, b"twoe");
     assert_eq!(answers(file.sent(Ok(8))), [(200, Err("full"))]);
     for handle in [1, 2] {
@@ -129,9 +129,9 @@ fn bytes_that_were_given_up_do_not_go_over_what_others_wrote_since() {
     sends(&mut file, b"mine");
     only!(file.sent(Err(NotSent::Stale)), Effect::Look => ());
     let found = Found::File(inode(b"theirs", 7), 9);
-    only!(file.found(found), Effect::Copy { .. } => ());
+    only!(file.found(found), Effect::Copy(_) => ());
     file.copied(Ok("copied"));
-    assert_eq!(read(&file), b"theirs");
+    assert_eq!(shown(&file), b"theirs");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn bytes_that_were_given_up_go_onto_content_that_nobody_changed() {
     file.expired(ticket, "too late");
     sends(&mut file, b"mine");
     only!(file.sent(Ok(9)), Effect::Clean => ());
-    assert_eq!(read(&file), b"mine");
+    assert_eq!(shown(&file), b"mine");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn content_that_came_back_is_not_taken_for_a_commit_without_effect() {
     let mut file = with_unknown_commit();
     // Another device saw the commit, and took it back.
     let found = Found::File(inode(b"base", 8), 9);
-    only!(file.found(found), Effect::Copy { .. } => ());
+    only!(file.found(found), Effect::Copy(_) => ());
     assert_eq!(answers(file.copied(Ok("copied"))), [(100, Err("copied"))]);
 }
 
@@ -165,7 +165,7 @@ fn commit_that_had_effect_is_recognised() {
 #[test]
 fn commit_without_effect_is_begun_again() {
     let mut file = with_unknown_commit();
-    only!(file.found(Found::File(inode(b"base", 1), 9)), Effect::Store(_) => ());
+    only!(file.found(Found::File(inode(b"base", 1), 9)), Effect::Cut { .. } => ());
 }
 
 #[test]
@@ -174,11 +174,11 @@ fn commit_whose_outcome_nobody_knows_is_not_taken_for_what_was_written_later() {
     let effects = file.found(Found::Failed("gone"));
     assert_eq!(answers(effects), [(100, Err("gone"))]);
     write(&mut file, 2, b"more");
-    only!(file.begin(), Effect::Store(_) => ());
+    only!(file.begin(), Effect::Cut { .. } => ());
     sends(&mut file, b"more");
     only!(file.sent(Err(NotSent::Stale)), Effect::Look => ());
     let found = Found::File(inode(b"mine", 8), 9);
-    only!(file.found(found), Effect::Copy { .. } => ());
+    only!(file.found(found), Effect::Copy(_) => ());
 }
 
 #[test]
@@ -186,10 +186,10 @@ fn open_does_not_move_bytes_that_were_told_lost_onto_what_others_wrote() {
     let mut file = file();
     write(&mut file, 1, b"mine");
     file.commit(Some(1), 100);
-    file.stored(Err(NotStored::Ever("full")));
+    file.cut(Err(NotStored::Ever("full")));
     assert!(file.show(&inode(b"theirs", 7), 9).is_empty());
-    only!(file.rang(Timer::Retry), Effect::Store(_) => ());
-    let effects = file.stored(Ok(content_of(b"mine")));
+    only!(file.rang(Timer::Retry), Effect::Cut { .. } => ());
+    let effects = file.cut(Ok((content_of(b"mine"), Vec::new())));
     let expect = only!(effects, Effect::Send { expect, .. } => expect);
     assert_eq!(expect, content_of(b"base"));
 }
@@ -224,6 +224,11 @@ fn name_that_is_gone_is_looked_up_again_once() {
     assert_eq!(nodes.opened(&third, (&node, 7), None), Opens::Stale);
 }
 
+/// What programs read.
+fn shown(file: &File) -> Vec<u8> {
+    read(&crate::net::Net::founded(1, 1 << 20), file)
+}
+
 /// Handle 1 appends.
 fn append(file: &mut File, text: &[u8]) {
     let place = || Ok(Rc::new(RefCell::new(vec![0; 64])));
@@ -244,7 +249,7 @@ fn close_during_the_move_of_an_open_commits_after_it() {
     let bytes = only!(effects, Effect::Move { from, .. } => from);
     let (_, effects) = file.commit(Some(1), 100);
     assert!(effects.is_empty());
-    only!(file.moved(Ok(bytes)), Effect::Store(_) => ());
+    only!(file.moved(Ok(bytes)), Effect::Cut { .. } => ());
 }
 
 #[test]
@@ -254,7 +259,7 @@ fn old_changes_are_committed_after_the_move_of_an_open() {
     let effects = file.show(&inode(b"base and theirs", 7), 9);
     only!(effects, Effect::Move { .. } => ());
     assert!(file.rang(Timer::Dirty).is_empty());
-    only!(file.moved(Err("full")), Effect::Store(_) => ());
+    only!(file.moved(Err("full")), Effect::Cut { .. } => ());
 }
 
 #[test]
@@ -271,18 +276,18 @@ fn loss_that_a_killed_program_was_to_be_told_is_told_to_the_next_one() {
     let mut file = file();
     write(&mut file, 1, b"mine");
     file.commit(Some(1), 100);
-    let effects = file.stored(Err(NotStored::Ever("full")));
+    let effects = file.cut(Err(NotStored::Ever("full")));
     assert_eq!(answers(effects), [(100, Err("full"))]);
     file.not_told(Some(1));
     let (_, effects) = file.commit(Some(1), 200);
-    only!(effects, Effect::Store(_) => ());
+    only!(effects, Effect::Cut { .. } => ());
     sends(&mut file, b"mine");
     assert_eq!(answers(file.sent(Ok(9))), [(200, Err("full"))]);
     // And a program that is gone takes nothing with it.
     write(&mut file, 1, b"more");
     let (ticket, _) = file.commit(Some(1), 300);
     file.cancel(ticket);
-    assert!(answers(file.stored(Err(NotStored::Ever("full")))).is_empty());
+    assert!(answers(file.cut(Err(NotStored::Ever("full")))).is_empty());
     assert!(file.owes(1));
 }
 
@@ -294,10 +299,10 @@ fn bytes_that_were_told_lost_of_a_file_without_a_name_become_a_copy() {
     file.expired(ticket, "too late");
     sends(&mut file, b"mine");
     only!(file.sent(Err(NotSent::Stale)), Effect::Look => ());
-    only!(file.found(Found::Nothing), Effect::Copy { .. } => ());
+    only!(file.found(Found::Nothing), Effect::Copy(_) => ());
     // Who has it open keeps it.
     file.copied(Ok("copied"));
-    assert_eq!(read(&file), b"mine");
+    assert_eq!(shown(&file), b"mine");
 }
 
 #[test]
@@ -321,7 +326,7 @@ fn commit_keeps_attributes_that_another_device_has_set() {
     sends(&mut file, b"mine");
     file.sent(Ok(9));
     assert_eq!(
-        (file.inode().mode, read(&file).as_slice()),
+        (file.inode().mode, shown(&file).as_slice()),
         (0o600, &b"mine"[..])
     );
 }
@@ -350,7 +355,7 @@ fn removed_file_keeps_what_a_program_wrote_until_the_last_one_closes_it() {
     write(&mut file, 1, b"mine");
     file.removed();
     assert!(!file.closed(1));
-    assert_eq!(read(&file), b"mine");
+    assert_eq!(shown(&file), b"mine");
     assert_eq!(file.shown().links, 0);
     assert!(file.closed(2));
     assert_eq!(file.dirty(), None);
@@ -362,7 +367,7 @@ fn open_waits_for_a_commit_under_way_and_reads_go_on() {
     write(&mut file, 1, b"mine");
     file.commit(Some(1), 100);
     assert!(file.settle(200).is_ok());
-    assert_eq!(read(&file), b"mine");
+    assert_eq!(shown(&file), b"mine");
     sends(&mut file, b"mine");
     assert_eq!(answers(file.sent(Ok(9))), [(100, Ok(())), (200, Ok(()))]);
     assert_eq!(file.settle(300), Err(300));
@@ -372,11 +377,36 @@ fn open_waits_for_a_commit_under_way_and_reads_go_on() {
 fn steps_that_nobody_asked_for_change_nothing() {
     let mut file = file();
     write(&mut file, 1, b"mine");
-    assert!(file.stored(Ok(content_of(b"other"))).is_empty());
+    assert!(file.cut(Ok((content_of(b"other"), Vec::new()))).is_empty());
     assert!(file.sent(Ok(9)).is_empty());
     assert!(file.found(Found::Nothing).is_empty());
     assert!(file.copied(Ok("copied")).is_empty());
     assert!(file.moved(Err("full")).is_empty());
     assert!(file.rang(Timer::Again).is_empty());
-    assert_eq!(read(&file), b"mine");
+    assert_eq!(shown(&file), b"mine");
+}
+
+#[test]
+fn commit_whose_blocks_were_refused_stores_them_before_the_next_op() {
+    let mut file = file();
+    write(&mut file, 1, b"mine");
+    let (_, effects) = file.commit(Some(1), 100);
+    assert!(!only!(effects, Effect::Cut { stored, .. } => stored));
+    sends(&mut file, b"mine");
+    let refused = NotSent::Unstored(NotStored::Now("refused"));
+    only!(file.sent(Err(refused)), Effect::Wait(Timer::Again) => ());
+    let effects = file.rang(Timer::Again);
+    assert!(only!(effects, Effect::Cut { stored, .. } => stored));
+    sends(&mut file, b"mine");
+    assert_eq!(answers(file.sent(Ok(9))), [(100, Ok(()))]);
+    // The next commit tries its luck again.
+    write(&mut file, 1, b"more");
+    let effects = file.begin();
+    assert!(!only!(effects, Effect::Cut { stored, .. } => stored));
+    sends(&mut file, b"more");
+    // A server without room is told at once.
+    file.commit(Some(1), 200);
+    let full = NotSent::Unstored(NotStored::Ever("full"));
+    assert_eq!(answers(file.sent(Err(full))), [(200, Err("full"))]);
+    assert_eq!(shown(&file), b"more");
 }

@@ -9,8 +9,8 @@ use trust_shared::principal::FileId;
 pub const SLOTS: usize = 3;
 /// Length of a token, bytes.
 pub const TOKEN: usize = 2;
-/// A file without writes.
-pub const EMPTY: [u8; SLOTS * TOKEN] = [0; SLOTS * TOKEN];
+/// A file without writes: so long that its content lies in a block.
+pub const EMPTY: [u8; 600] = [0; 600];
 
 /// Where a token was written. None: at the end.
 pub type Slot = Option<usize>;
@@ -68,6 +68,10 @@ pub struct Tally {
     pub copies: usize,
     pub reads: usize,
     pub stale: usize,
+    /// Commits whose blocks were refused.
+    pub refused: usize,
+    /// Entries that were not ordered, because blocks before them were missing.
+    pub unstored: usize,
 }
 
 impl Tally {
@@ -78,6 +82,8 @@ impl Tally {
         self.copies += other.copies;
         self.reads += other.reads;
         self.stale += other.stale;
+        self.refused += other.refused;
+        self.unstored += other.unstored;
     }
 }
 
@@ -96,9 +102,9 @@ impl Content {
         let numbers = bytes.chunks(TOKEN);
         let numbers = numbers.map(|token| u16::from_le_bytes([token[0], token[1]]));
         let numbers: Vec<u16> = numbers.collect();
-        let (slots, appended) = numbers.split_at(SLOTS);
+        let (slots, appended) = numbers.split_at(EMPTY.len() / TOKEN);
         Content {
-            slots: slots.to_vec(),
+            slots: slots[..SLOTS].to_vec(),
             appended: appended.to_vec(),
         }
     }

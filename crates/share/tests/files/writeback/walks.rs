@@ -26,6 +26,7 @@ fn walk(seed: u64, weather: Weather) -> Tally {
     let calm = std::mem::take(&mut world.state().weather);
     while world.step() {}
     world.state().weather = calm;
+    world.state().net.refuses = calm.refusals;
     let programs = if devices == 2 { 2 } else { 1 };
     for at in 0..devices {
         for _ in 0..programs {
@@ -55,13 +56,16 @@ fn ends_well(world: &World) -> Tally {
         let Answer::Found(found) = state.net.call(0, lookup) else {
             panic!("{name} is gone");
         };
-        let bytes = bytes_of(&found.inode.content).to_vec();
+        let bytes = bytes_of(&state.net, &found.inode.content);
         match name.contains("(conflict") {
             true => copies.push(bytes),
             false => drop(files.insert(found.id, bytes)),
         }
     }
     state.truth.ended(&files, &copies);
+    let refused = state.layers.iter().map(|layer| layer.refused).sum();
+    let unstored = state.net.unstored as usize;
+    (state.truth.tally.refused, state.truth.tally.unstored) = (refused, unstored);
     state.truth.tally
 }
 
@@ -124,4 +128,22 @@ fn walks_with_kills_end_well() {
     };
     let tally = walks(2_000_000..2_000_800, weather);
     assert!(tally.kept > 500 && tally.killed > 100, "{tally:?}");
+}
+
+/// Blocks travel with the entries that name them, and the server refuses some of them.
+#[test]
+fn walks_with_refused_blocks_end_well() {
+    let weather = Weather {
+        failures: 10,
+        cuts: 60,
+        kills: 10,
+        restarts: 30,
+        refusals: 150,
+        ..Weather::default()
+    };
+    let tally = walks(3_000_000..3_000_300, weather);
+    assert!(
+        tally.kept > 250 && tally.refused > 20 && tally.unstored > 50,
+        "{tally:?}"
+    );
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use share::files::{Answer, Call};
+use trust::Record;
 use trust::inode::Time;
 use trust_shared::principal::FileId;
 
@@ -29,6 +30,8 @@ pub struct Weather {
     pub kills: u64,
     /// The server is killed.
     pub restarts: u64,
+    /// The server refuses blocks.
+    pub refusals: u64,
 }
 
 type Program = Pin<Box<dyn Future<Output = ()>>>;
@@ -53,6 +56,7 @@ impl World {
     pub fn new(devices: usize, seed: u64, weather: Weather) -> World {
         let mut net = Net::new(devices, seed);
         net.whole = true;
+        net.watches_blocks = true;
         let root = net.root();
         World(Rc::new(RefCell::new(State {
             net,
@@ -104,10 +108,25 @@ impl World {
 
     /// A call of the log, which a mark confirms.
     pub async fn call(&self, at: usize, call: Call) -> (Answer, u64) {
-        let ticket = self.state().net.issue(at, call);
-        poll_fn(|_| match answer(&self.state().net, at, ticket) {
-            Some(answer) => Poll::Ready(answer),
-            None => Poll::Pending,
+        let called = self.call_with(at, call, Vec::new()).await;
+        called.expect("it has no blocks")
+    }
+
+    /// A call that travels with its blocks. None: the server refuses them.
+    pub async fn call_with(
+        &self,
+        at: usize,
+        call: Call,
+        blocks: Vec<Record>,
+    ) -> Option<(Answer, u64)> {
+        let ticket = self.state().net.issue_with(at, call, blocks);
+        poll_fn(|_| {
+            let state = self.state();
+            match answer(&state.net, at, ticket) {
+                Some(answer) => Poll::Ready(Some(answer)),
+                None if state.net.nodes[at].withdrawn.contains(&ticket) => Poll::Ready(None),
+                None => Poll::Pending,
+            }
         })
         .await
     }
@@ -238,6 +257,7 @@ impl World {
         {
             let mut state = self.state();
             state.is_over = true;
+            state.net.refuses = 0;
             for at in 0..state.layers.len() {
                 state.net.nodes[at].offline = false;
             }

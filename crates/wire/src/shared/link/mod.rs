@@ -96,10 +96,17 @@ struct Inner {
     welcome: Welcome,
     heartbeat_ms: u32,
     answer_timeout: Duration,
-    in_flight: Semaphore,
-    held: Semaphore,
+    in_flight: Arc<Semaphore>,
+    held: Arc<Semaphore>,
     units: usize,
     tasks: [AbortHandle; 2],
+}
+
+impl Inner {
+    /// Units of memory for so many bytes.
+    fn units_of(&self, bytes: usize) -> u32 {
+        bytes.div_ceil(UNIT_BYTES).clamp(1, self.units) as u32
+    }
 }
 
 impl Drop for Inner {
@@ -188,8 +195,8 @@ impl Link {
             welcome: dialed.welcome,
             heartbeat_ms: u32::try_from(options.heartbeat.as_millis()).unwrap_or(u32::MAX),
             answer_timeout: options.answer_timeout,
-            in_flight: Semaphore::new(MAX_IN_FLIGHT),
-            held: Semaphore::new(units),
+            in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
+            held: Arc::new(Semaphore::new(units)),
             units,
             tasks,
         }));
@@ -315,6 +322,28 @@ impl Link {
     /// [`LinkError`]; refused with [`FULL`](super::FULL) or [`QUOTA`](super::QUOTA) when there is no room.
     pub async fn store(&self, records: &[Record]) -> Result<(), LinkError> {
         self.keep(kind::STORE, records).await
+    }
+
+    /// STORE in one message, behind which the next message of the session is sent: an entry that names the blocks need not
+    /// wait for the answer. The future gives it: the blocks are durable. None: nothing was sent, because there is no room
+    /// for one more request now, or the blocks need more than one message.
+    pub fn fly(
+        &self,
+        records: &[Record],
+    ) -> Option<impl Future<Output = Result<(), LinkError>> + Send + use<>> {
+        let inner = &self.0;
+        if records.is_empty() || fitting(records) < records.len() {
+            return None;
+        }
+        let units = inner.units_of(records.iter().map(Record::len).sum());
+        let place = Arc::clone(&inner.in_flight).try_acquire_owned().ok()?;
+        let held = Arc::clone(&inner.held).try_acquire_many_owned(units).ok()?;
+        let put = |id, out: &mut BytesMut| request::put_records(kind::STORE, id, records, out);
+        let asked = inner.shared.ask(Expect::Done, Duration::ZERO, put);
+        Some(async move {
+            let _room = (place, held);
+            asked?.answered().await.map(drop)
+        })
     }
 
     /// PSTORE: as [`Link::store`], for blocks that nobody will dereference.
@@ -533,12 +562,12 @@ impl Link {
         put: impl FnOnce(u32, &mut BytesMut),
     ) -> Result<Answer, LinkError> {
         let inner = &self.0;
-        let units = held_bytes.div_ceil(UNIT_BYTES).clamp(1, inner.units) as u32;
+        let units = inner.units_of(held_bytes);
         let closed = || inner.shared.ended();
         let _place = inner.in_flight.acquire().await.map_err(|_| closed())?;
         let _held = inner.held.acquire_many(units).await;
         let _held = _held.map_err(|_| closed())?;
-        inner.shared.call(expect, wait, put).await
+        inner.shared.ask(expect, wait, put)?.answered().await
     }
 }
 

@@ -91,13 +91,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Frees a caller's memory when its future is dropped before the answer is whole.
-struct Leave<'a> {
-    shared: &'a Shared,
+/// A request that is on its way. When it is dropped before the answer is whole, the caller's memory is freed.
+pub(super) struct Asked {
+    shared: Arc<Shared>,
     id: u32,
+    answer: oneshot::Receiver<Result<Answer, LinkError>>,
 }
 
-impl Drop for Leave<'_> {
+impl Asked {
+    /// Its answer.
+    pub(super) async fn answered(mut self) -> Result<Answer, LinkError> {
+        let answered = (&mut self.answer).await;
+        answered.unwrap_or_else(|_| Err(self.shared.ended()))
+    }
+}
+
+impl Drop for Asked {
     fn drop(&mut self) {
         if let Some(waiting) = lock(&self.shared.slots).open.get_mut(&self.id) {
             waiting.send = None;
@@ -281,14 +290,14 @@ impl Shared {
         std::mem::take(&mut lock(&self.out).buffer)
     }
 
-    /// One request and its answer.
-    pub(super) async fn call(
-        &self,
+    /// Puts a request behind all that was sent before.
+    pub(super) fn ask(
+        self: &Arc<Self>,
         expect: Expect,
         wait: Duration,
         put: impl FnOnce(u32, &mut BytesMut),
-    ) -> Result<Answer, LinkError> {
-        let (send, receive) = oneshot::channel();
+    ) -> Result<Asked, LinkError> {
+        let (send, answer) = oneshot::channel();
         let until = Instant::now() + self.answer_timeout + wait;
         let id = self.enlist(Waiting {
             collect: Collect::new(expect),
@@ -296,7 +305,8 @@ impl Shared {
             until,
             nth: 0,
         })?;
-        let _leave = Leave { shared: self, id };
+        let shared = Arc::clone(self);
+        let asked = Asked { shared, id, answer };
         {
             let mut out = lock(&self.out);
             if !out.closed {
@@ -304,7 +314,7 @@ impl Shared {
             }
         }
         self.wake_writer.notify_one();
-        receive.await.unwrap_or_else(|_| Err(self.ended()))
+        Ok(asked)
     }
 
     fn enlist(&self, mut waiting: Waiting) -> Result<u32, LinkError> {

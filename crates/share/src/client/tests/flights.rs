@@ -1,0 +1,208 @@
+//! Calls that travel with the blocks that they name, to a real server: over a connection that breaks at each message, and
+//! with blocks that the server refuses.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use store::BlockSink;
+use trust::array::ArrayRoot;
+use trust::inode::{Content, FileContent};
+use trust::{Handle, Record, frame::Packer, handle::Kind};
+
+use super::hosted::Wire;
+use sim::time::eventually;
+
+use super::{Lab, create, done, inode, look, offline, place, read, soon};
+use crate::client::own::Own;
+use crate::client::{Client, ClientError};
+use crate::files::{Answer, Call, Refused};
+use crate::outbox::Flight;
+
+/// A block of a volume, and content that it is. Shorter content lies in the inode itself.
+fn block(client: &Client, text: &str) -> (Record, Content) {
+    let text = text.repeat(100);
+    let handle = client.hasher().name(Kind::Data, text.as_bytes());
+    let frame = Packer::new().pack(Kind::Data, text.as_bytes()).unwrap();
+    let root = ArrayRoot {
+        len: text.len() as u64,
+        height: 0,
+        top: *handle.as_bytes(),
+    };
+    let record = Record { handle, frame };
+    (record, Content::Regular(FileContent::Array(root)))
+}
+
+/// A new file with content in a block.
+fn create_with(client: &Client, path: &str, content: Content) -> Call {
+    let mut inode = inode("");
+    inode.size = content.size();
+    inode.content = content;
+    Call::Create {
+        place: place(client, path),
+        number: client.new_number().unwrap(),
+        inode: Box::new(inode),
+        owner: None,
+        replace: false.into(),
+    }
+}
+
+/// Whether the server has the block.
+async fn has(client: &Client, record: &Record) -> bool {
+    let sink = client.sink(std::time::Duration::from_secs(60));
+    sink.touch(&[record.handle]).await.unwrap().is_empty()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_and_its_blocks_are_one_flight_over_a_connection_that_breaks_anywhere() {
+    let lab = Lab::new();
+    let wire: Arc<Wire> = Arc::default();
+    let client = lab.client_through(1, &wire);
+    client.running(soon()).await.unwrap();
+    for messages in 0..6 {
+        let text = format!("content {messages}");
+        let (record, content) = block(&client, &text);
+        let call = create_with(&client, &messages.to_string(), content);
+        wire.break_after(messages);
+        let flight = Flight::of(vec![record.clone()], None);
+        let answer = done(client.call_with(call, flight, soon()).await);
+        assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+        wire.break_after(-1);
+        assert!(has(&client, &record).await, "{messages}");
+    }
+    let dialed = wire.dialed.load(Ordering::SeqCst);
+    assert!(dialed > 3, "{dialed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_whose_blocks_are_refused_has_no_effect_and_others_go_on() {
+    let lab = Lab::new();
+    let wire: Arc<Wire> = Arc::default();
+    let client = lab.client_through(1, &wire);
+    client.running(soon()).await.unwrap();
+    for (path, is_full) in [("a", true), ("b", false)] {
+        wire.is_full.store(is_full, Ordering::SeqCst);
+        let (mut record, content) = block(&client, "content");
+        record.frame = Packer::new().pack(Kind::Data, b"another").unwrap();
+        let call = create_with(&client, path, content);
+        let flight = Flight::of(vec![record.clone()], None);
+        let refused = {
+            let client = client.clone();
+            tokio::spawn(async move { client.call_with(call, flight, soon()).await })
+        };
+        for other in 0..20 {
+            let path = format!("{path}{other}");
+            let answer = done(client.call(create(&client, &path, "x"), soon()).await);
+            assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+        }
+        match refused.await.unwrap() {
+            Err(ClientError::Unstored { is_full: told, .. }) => assert_eq!(told, is_full),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(
+            look(&client, path).await,
+            Answer::Refused(Refused::NotFound)
+        );
+        assert_eq!(read(&client, &format!("{path}19")).await, "x");
+    }
+    assert_eq!(wire.dialed.load(Ordering::SeqCst), 1, "the session goes on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_content_waits_for_the_server_and_its_end_travels() {
+    let lab = Lab::new();
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    let record = |number: u64| {
+        let noise = sim::random::noise(number, 300 << 10);
+        let frame = Packer::new().pack(Kind::Data, &noise).unwrap();
+        let handle = client.hasher().name(Kind::Data, &noise);
+        Record { handle, frame }
+    };
+    let records: Vec<Record> = (0..5).map(record).collect();
+    let boarding = client.boarding(std::time::Duration::from_secs(60));
+    for record in &records {
+        boarding.put(std::slice::from_ref(record)).await.unwrap();
+    }
+    let flight = boarding.flight();
+    let handles = |records: &[Record]| records.iter().map(|it| it.handle).collect::<Vec<Handle>>();
+    assert_eq!(handles(flight.records()), handles(&records[3..]));
+    for (at, record) in records.iter().enumerate() {
+        assert_eq!(has(&client, record).await, at < 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_find_no_memory_put_their_blocks_first() {
+    let lab = Lab::new();
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    let mut flights = Vec::new();
+    for number in 0..12 {
+        let noise = sim::random::noise(number, 1 << 20);
+        let frame = Packer::new().pack(Kind::Data, &noise[..1_000_000]).unwrap();
+        let handle = client.hasher().name(Kind::Data, &noise[..1_000_000]);
+        let boarding = client.boarding(std::time::Duration::from_secs(60));
+        boarding.put(&[Record { handle, frame }]).await.unwrap();
+        flights.push(boarding.flight());
+    }
+    assert_eq!(flights.iter().filter(|it| !it.is_empty()).count(), 8);
+}
+
+/// A client of machine 1 whose process is killed while its call, with these contents in blocks, is in the journal and
+/// nothing of it has reached the server.
+async fn killed_with(lab: &Lab, texts: &[&str]) -> Vec<(Record, Content)> {
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    let contents: Vec<_> = texts.iter().map(|text| block(&client, text)).collect();
+    lab.door.close();
+    offline(&client).await;
+    let calls = contents.iter().zip(texts).map(|((record, content), path)| {
+        let call = create_with(&client, path, content.clone());
+        let (client, flight) = (client.clone(), Flight::of(vec![record.clone()], None));
+        tokio::spawn(async move { client.call_with(call, flight, soon()).await })
+    });
+    let calls: Vec<_> = calls.collect();
+    // One entry is in flight, so calls go one after the other.
+    let journal = lab.home(1).directory().join("journal");
+    let before = std::fs::metadata(&journal).unwrap().len();
+    eventually("the call is in the journal", || {
+        std::fs::metadata(&journal).unwrap().len() > before || before > 1 << 20
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    lab.kill(1, client).await;
+    calls.iter().for_each(|call| call.abort());
+    lab.serve();
+    contents
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_of_a_device_that_was_killed_is_given_up_without_its_blocks() {
+    let lab = Lab::new();
+    let contents = killed_with(&lab, &["gone"]).await;
+    let client = lab.client(1);
+    client.running(soon()).await.unwrap();
+    let there = look(&client, "gone").await;
+    assert_eq!(there, Answer::Refused(Refused::NotFound));
+    assert!(!has(&client, &contents[0].0).await);
+    // It writes on.
+    let answer = done(client.call(create(&client, "next", "x"), soon()).await);
+    assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_of_a_device_that_was_killed_runs_again_with_blocks_that_the_device_has_kept() {
+    let lab = Lab::new();
+    let contents = killed_with(&lab, &["kept"]).await;
+    let (record, content) = &contents[0];
+    let (client, driver) = lab.driver(1);
+    let own = Own::of(lab.home(1).directory().to_owned(), client.hasher().clone());
+    own.keep(std::slice::from_ref(record)).await;
+    tokio::spawn(driver.with_own(Some(own)).run());
+    client.running(soon()).await.unwrap();
+    assert!(has(&client, record).await);
+    let Answer::Found(file) = look(&client, "kept").await else {
+        panic!("it is not there");
+    };
+    assert_eq!(&file.inode.content, content);
+}
