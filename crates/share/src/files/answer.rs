@@ -99,6 +99,13 @@ pub enum Answer {
     Done(FileId),
     /// As `Done`, to `Create` and `Rename`: the name was taken from a file that another device had changed last.
     Replaced(FileId, Changed),
+    /// To `Hold`: this device holds the ranges.
+    Held {
+        /// The file.
+        file: FileId,
+        /// Position since which the device has held something of the file without a gap.
+        since: u64,
+    },
     /// A decision is made, or a fold.
     Settled,
     /// The call had no effect.

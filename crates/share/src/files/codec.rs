@@ -73,6 +73,7 @@ impl Call {
             Call::Feed { .. } => 19,
             Call::Hold { .. } => 20,
             Call::Release { .. } => 21,
+            Call::Under { .. } => 22,
         }
     }
 
@@ -159,11 +160,13 @@ impl Call {
                 family,
                 ranges,
                 wait,
+                lapsed,
             } => {
                 file.encode(e);
                 e.u8(family.to_byte());
                 ranges.encode(e);
                 flag(e, *wait);
+                e.varint(*lapsed);
             }
             Call::Release { file, family } => {
                 file.encode(e);
@@ -171,6 +174,14 @@ impl Call {
             }
             Call::At { size, call } => {
                 e.varint(*size).u8(call.kind());
+                call.fields(e);
+            }
+            Call::Under { locks, call } => {
+                e.varint(locks.len() as u64);
+                for (family, since) in locks {
+                    e.u8(family.to_byte()).varint(*since);
+                }
+                e.u8(call.kind());
                 call.fields(e);
             }
             Call::Root { size } => {
@@ -244,11 +255,13 @@ impl Call {
                 family: read_family(&mut d)?,
                 ranges: Ranges::decode(&mut d)?,
                 wait: read_flag(&mut d)?,
+                lapsed: d.varint()?,
             },
             21 => Call::Release {
                 file: FileRef::decode(&mut d)?,
                 family: read_family(&mut d)?,
             },
+            22 => decode_under(&mut d)?,
             _ => return Err(d.bad("an unknown kind")),
         };
         d.finish()?;
@@ -323,6 +336,21 @@ fn decode_setting(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {
             expect: read_option(d, |d| Ok(Handle::from_bytes(d.array()?)))?,
         },
     })
+}
+
+fn decode_under(d: &mut Decoder<'_>) -> Read<Call> {
+    let count = d.bounded(2, "more families of locks than there are")?;
+    let locks: Read<Vec<(Family, u64)>> = (0..count)
+        .map(|_| Ok((read_family(d)?, d.varint()?)))
+        .collect();
+    let locks = locks?;
+    match d.u8()? {
+        5 => {
+            let call = Box::new(decode_setting(5, d)?);
+            Ok(Call::Under { locks, call })
+        }
+        _ => Err(d.bad("a call that no lock guards")),
+    }
 }
 
 fn decode_naming(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {

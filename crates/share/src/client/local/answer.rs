@@ -103,6 +103,10 @@ fn answer(e: &mut Encoder, answer: &Answer) {
         }
         Answer::Changed(change) => option(e.u8(11), change.as_ref(), changed),
         Answer::Feed(feed) => feed.encode(e.u8(12)),
+        Answer::Held { file: held, since } => {
+            file(e.u8(13), held);
+            e.varint(*since);
+        }
         Answer::Refused(why) => {
             e.u8(8);
             refused(e, why);
@@ -147,6 +151,10 @@ fn read_answer(d: &mut Decoder<'_>) -> Read<Answer> {
         10 => Answer::Replaced(read_file(d)?, read_changed(d)?),
         11 => Answer::Changed(read_option(d, read_changed)?),
         12 => Answer::Feed(Feed::decode(d)?),
+        13 => Answer::Held {
+            file: read_file(d)?,
+            since: d.varint()?,
+        },
         _ => return Err(d.bad("an unknown kind of answer")),
     })
 }
