@@ -86,6 +86,10 @@ impl<K: Kinds> Cached<K> {
                 self.rest(Work::RestingToLook(content))
             }
             Err(NotSent::Refused(loss)) => self.failed(loss),
+            Err(NotSent::Unlocked(loss)) => {
+                self.owe(loss);
+                self.look(content)
+            }
         }
     }
 

@@ -100,6 +100,8 @@ pub enum NotSent<L> {
     Unknown,
     /// The log does not take it.
     Refused(L),
+    /// It was written under a lock that is lost: it goes beside the file.
+    Unlocked(L),
 }
 
 /// What a look found.
