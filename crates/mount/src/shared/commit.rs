@@ -67,7 +67,10 @@ impl Core {
             match effect {
                 // In the order of the states.
                 Effect::Dirty => self.nodes.hold(node.number()),
-                Effect::Clean => self.nodes.let_go(node.number()),
+                Effect::Clean => {
+                    self.locks.clean(node.id());
+                    self.nodes.let_go(node.number());
+                }
                 effect => rest.push(effect),
             }
         }
@@ -99,6 +102,14 @@ impl Core {
                     content,
                     mtime,
                     expect: Some(expect),
+                };
+                let locks = self.locks.under(node.id());
+                let set = match locks.is_empty() {
+                    true => set,
+                    false => Call::Under {
+                        locks,
+                        call: Box::new(set),
+                    },
                 };
                 let set = Stamped {
                     time: mtime,
@@ -221,9 +232,14 @@ impl Core {
         told.map_err(gone)?.map_err(Failure::Lost)
     }
 
-    async fn sent(&self, node: &Node, set: Stamped) -> Result<u64, NotSent<Loss>> {
+    async fn sent(self: &Arc<Self>, node: &Node, set: Stamped) -> Result<u64, NotSent<Loss>> {
+        let is_locked = matches!(set.call, Call::Under { .. });
         match self.change_patiently(set).await {
             Ok((_, at)) => Ok(at),
+            Err(Failure::Refused(Refused::NotLocked)) if is_locked => {
+                self.lock_is_lost(node.id());
+                Err(NotSent::Unlocked(told_of(&Failure::LockLost, node)))
+            }
             Err(Failure::Refused(Refused::Stale | Refused::NotFound)) => Err(NotSent::Stale),
             Err(why) if is_unknown(&why) => Err(NotSent::Unknown),
             Err(why) => Err(NotSent::Refused(told_of(&why, node))),

@@ -14,8 +14,10 @@ use trust::device::DeviceKey;
 
 use super::core::{Core, place_of};
 use super::file_system::Shared;
+use super::held_before::HeldBefore;
 use super::kept::Kept;
 use super::kernel::Keeper;
+use super::locks::LockRoom;
 use super::report::Reporter;
 use super::spool::Spools;
 use crate::error::MountError;
@@ -24,6 +26,8 @@ use crate::fuse::{Connection, Session, SessionOptions, Signals};
 
 /// The directory of local bytes in the home.
 const DIRTY: &str = "dirty";
+/// The file in the home that says what is held in the log for programs.
+const LOCKS: &str = "locks";
 /// The file in the home that a mount locks.
 const LOCK: &str = "mount.lock";
 /// How often who waits for the end of a mount looks.
@@ -36,6 +40,8 @@ pub struct SharedMountOptions {
     pub deadline: Duration,
     /// How old names, attributes and absences may be that a look-up shows. Opens are never old.
     pub attr: Duration,
+    /// Locks of programs stay on this machine: the kernel keeps them.
+    pub local_locks: bool,
     /// The kernel itself refuses changes.
     pub read_only: bool,
     /// Other users may enter (for users other than root, /etc/fuse.conf must allow it).
@@ -76,6 +82,7 @@ pub async fn mount_shared(
         source,
     };
     let spools = Spools::in_directory(home.join(DIRTY)).map_err(unusable)?;
+    let held_before = HeldBefore::open(&home.join(LOCKS)).map_err(unusable)?;
     let root = place_of(volume.client().root());
     let root = volume.find(&root, false).await?;
     let own = DeviceKey::from(volume.home().device());
@@ -86,7 +93,7 @@ pub async fn mount_shared(
         volume,
         root,
         own.device,
-        spools,
+        (spools, LockRoom::new(held_before)),
         (options.deadline, options.attr),
     );
     let core = Arc::new(core);
@@ -98,11 +105,15 @@ pub async fn mount_shared(
         ..SessionOptions::new(source)
     };
     let cleared_dead = clear_dead(directory)?;
-    let shared = Arc::new(Shared { core: core.clone() });
+    let shared = Arc::new(Shared {
+        core: core.clone(),
+        locks_for_all: !options.local_locks,
+    });
     let connection = Connection::open(shared, directory, session).await?;
     // The first one.
     let _ = core.notifier.set(connection.notifier());
     let session = connection.serve().await?;
+    core.give_up_held_before();
     let keeping = tokio::spawn(Keeper::new(core.clone()).run());
     tracing::info!(volume = %core.volume.client().volume(), directory = %directory.display(), "mounted");
     Ok(SharedMounted {
@@ -235,6 +246,7 @@ impl SharedMounted {
                 }
             }
         }
+        core.give_up_locks().await;
         // Others wait for this device until it has confirmed what it wrote.
         core.volume.has_changed();
         let closed = match core.volume.close().await {

@@ -1,0 +1,250 @@
+//! Locks of programs on files of a shared volume: two devices with the real binary, a real server, two real mounts, and
+//! programs that lock.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::shared_lab::Talk;
+use crate::shared_mount_lab::{Mount, can_mount, signal, two_devices};
+use crate::support::wait_until;
+
+/// Reads lines of Python, runs each, and prints what it comes to, or the errno. `lk` is fcntl(2) with F_SETLK or F_SETLKW,
+/// `ofd` the same for the open file, `get` F_GETLK, `fl` flock(2).
+const SHELL: &str = "
+import fcntl, os, signal, struct, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: None)
+R, W, U = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
+SH, EX, UN, NB = fcntl.LOCK_SH, fcntl.LOCK_EX, fcntl.LOCK_UN, fcntl.LOCK_NB
+def op(name): return os.open(name, os.O_RDWR | os.O_CREAT)
+def rec(kind, start, length): return struct.pack('hhqqi4x', kind, 0, start, length, 0)
+def lk(fd, kind, start=0, length=0, wait=False):
+    fcntl.fcntl(fd, fcntl.F_SETLKW if wait else fcntl.F_SETLK, rec(kind, start, length))
+def ofd(fd, kind, start=0, length=0, wait=False):
+    fcntl.fcntl(fd, 38 if wait else 37, rec(kind, start, length))
+def get(fd, kind, start=0, length=0):
+    return struct.unpack('hhqqi4x', fcntl.fcntl(fd, fcntl.F_GETLK, rec(kind, start, length)))
+def fl(fd, how): fcntl.flock(fd, how)
+def nap(alarm):
+    def ring(*_): raise InterruptedError(4, 'EINTR')
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, alarm)
+for line in sys.stdin:
+    try:
+        try: print(eval(line), flush=True)
+        except SyntaxError: exec(line); print('ok', flush=True)
+    except OSError as error: print(error.errno, flush=True)
+";
+
+/// A program in a directory that does what it is told.
+struct Program {
+    talk: Talk,
+    stdin: ChildStdin,
+}
+
+impl Program {
+    fn begin(directory: &Path) -> Program {
+        let mut command = Command::new("python3");
+        command.args(["-c", SHELL]).current_dir(directory);
+        let mut talk = Talk::begin(command.stdin(Stdio::piped()));
+        let stdin = talk.child.stdin.take().unwrap();
+        Program { talk, stdin }
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").unwrap();
+    }
+
+    fn says(&mut self) -> String {
+        self.talk.line()
+    }
+
+    /// Does something, and gives what it comes to.
+    fn does(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.says()
+    }
+
+    fn signal(&self, by: Signal) {
+        signal(self.talk.child.id(), by);
+    }
+
+    fn kill(mut self) {
+        self.talk.child.kill().unwrap();
+        self.talk.child.wait().unwrap();
+    }
+}
+
+const NONE: &str = "None";
+const EAGAIN: &str = "11";
+
+/// Adds one to a counter so many times, under a lock.
+fn counts(directory: &Path, times: u32, lock: &str) -> Child {
+    let program = format!(
+        "
+import fcntl, os
+fd = os.open('counter', os.O_RDWR)
+for _ in range({times}):
+    {lock}(fd, fcntl.LOCK_EX)
+    n = int(os.pread(fd, 20, 0) or b'0')
+    os.pwrite(fd, b'%d' % (n + 1), 0)
+    {lock}(fd, fcntl.LOCK_UN)
+"
+    );
+    let mut command = Command::new("python3");
+    command.args(["-c", &program]).current_dir(directory);
+    command.spawn().unwrap()
+}
+
+#[test]
+fn programs_of_two_devices_count_under_a_lock_and_lose_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    for lock in ["fcntl.flock", "fcntl.lockf"] {
+        fs::write(a.path("counter"), "0").unwrap();
+        // Two on one device, so that it gives its lock from one to the other.
+        let counting = [&a, &a, &b].map(|mount| counts(&mount.path(""), 20, lock));
+        for mut counting in counting {
+            assert!(counting.wait().unwrap().success());
+        }
+        let counted = fs::read_to_string(b.path("counter")).unwrap();
+        assert_eq!(counted, "60", "{lock}");
+    }
+}
+
+#[test]
+fn locks_of_two_devices_meet_as_those_of_one_machine() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    fs::write(a.path("f"), "content").unwrap();
+    let mut p = Program::begin(&a.path(""));
+    let mut q = Program::begin(&b.path(""));
+    let mut r = Program::begin(&b.path(""));
+    for program in [&mut p, &mut q, &mut r] {
+        assert_eq!(program.does("fd = op('f')"), "ok");
+    }
+    // flock: readers together, a writer alone, a change from one to the other.
+    assert_eq!(p.does("fl(fd, SH)"), NONE);
+    assert_eq!(q.does("fl(fd, SH | NB)"), NONE);
+    assert_eq!(r.does("fl(fd, EX | NB)"), EAGAIN);
+    assert_eq!(q.does("fl(fd, EX | NB)"), EAGAIN);
+    // That change gave up what it had, as on Linux.
+    assert_eq!(p.does("fl(fd, EX)"), NONE);
+    assert_eq!(r.does("fl(fd, SH | NB)"), EAGAIN);
+    // fcntl does not meet flock. Ranges do not meet that do not overlap.
+    assert_eq!(q.does("lk(fd, W, 0, 10)"), NONE);
+    assert_eq!(p.does("lk(fd, W, 10, 10)"), NONE);
+    assert_eq!(p.does("lk(fd, R, 5, 10)"), EAGAIN);
+    assert_eq!(r.does("lk(fd, R, 9, 1)"), EAGAIN);
+    assert_eq!(r.does("get(fd, R, 3, 3)").split(", ").nth(2), Some("0"));
+    // What is given up in the middle is free for others.
+    assert_eq!(q.does("lk(fd, U, 4, 2)"), NONE);
+    assert_eq!(p.does("lk(fd, W, 4, 2, True)"), NONE);
+    assert_eq!(r.does("lk(fd, W, 5, 1)"), EAGAIN);
+    // A lock of the open file is another owner, and stays when the process closes another descriptor of the file.
+    assert_eq!(p.does("other = op('f')"), "ok");
+    assert_eq!(p.does("ofd(other, R, 100, 10)"), NONE);
+    assert_eq!(p.does("lk(fd, W, 100, 1)"), EAGAIN);
+    assert_eq!(p.does("os.close(op('f'))"), NONE);
+    // With that the process's own are gone.
+    assert_eq!(q.does("lk(fd, W, 10, 10, True)"), NONE);
+    assert_eq!(q.does("lk(fd, W, 105, 1)"), EAGAIN);
+    assert_eq!(q.does("lk(fd, R, 105, 1)"), NONE);
+    assert_eq!(p.does("os.close(other)"), NONE);
+    assert_eq!(q.does("lk(fd, W, 105, 1, True)"), NONE);
+}
+
+#[test]
+fn who_waits_for_another_device_gets_the_lock_or_is_interrupted() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    fs::write(a.path("f"), "content").unwrap();
+    let mut p = Program::begin(&a.path(""));
+    let mut q = Program::begin(&b.path(""));
+    let mut r = Program::begin(&b.path(""));
+    for program in [&mut p, &mut q, &mut r] {
+        assert_eq!(program.does("fd = op('f')"), "ok");
+    }
+    for (take, wait, give) in [
+        ("fl(fd, EX)", "fl(fd, EX)", "fl(fd, UN)"),
+        ("lk(fd, W, 3, 4)", "lk(fd, R, 0, 0, True)", "lk(fd, U)"),
+    ] {
+        assert_eq!(p.does(take), NONE);
+        // A signal that the program handles ends the wait, and leaves nothing behind.
+        assert_eq!(q.does("nap(0.5)"), NONE);
+        let begin = Instant::now();
+        assert_eq!(q.does(wait), "4");
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        assert_eq!(p.does(give), NONE);
+        assert_eq!(p.does(take), NONE);
+        // Who waits comes when the holder gives up.
+        q.tell(wait);
+        std::thread::sleep(Duration::from_millis(700));
+        assert_eq!(p.does(give), NONE);
+        assert_eq!(q.says(), NONE);
+        assert_eq!(q.does(give), NONE);
+    }
+    // A program that is killed while it waits, and one that is killed while it has the lock.
+    assert_eq!(p.does("fl(fd, EX)"), NONE);
+    r.tell("fl(fd, EX)");
+    std::thread::sleep(Duration::from_millis(300));
+    r.signal(Signal::KILL);
+    r.kill();
+    q.tell("fl(fd, EX)");
+    p.kill();
+    assert_eq!(q.says(), NONE);
+    q.kill();
+    // Nothing stays locked.
+    let mut p = Program::begin(&a.path(""));
+    assert_eq!(p.does("fd = op('f')"), "ok");
+    assert_eq!(p.does("fl(fd, EX)"), NONE);
+}
+
+#[test]
+fn lock_shows_what_was_written_before_the_unlock() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    fs::write(a.path("f"), "00").unwrap();
+    let mut p = Program::begin(&a.path(""));
+    let mut q = Program::begin(&b.path(""));
+    for program in [&mut p, &mut q] {
+        assert_eq!(program.does("fd = op('f')"), "ok");
+        assert_eq!(program.does("import mmap"), "ok");
+        // Pages that the kernel has are mapped, so only a notification drops them.
+        assert_eq!(
+            program.does("m = mmap.mmap(fd, 2, prot=mmap.PROT_READ)"),
+            "ok"
+        );
+        assert_eq!(program.does("m[:].decode()"), "00");
+    }
+    for turn in 10..20 {
+        let (one, other) = match turn % 2 {
+            0 => (&mut p, &mut q),
+            _ => (&mut q, &mut p),
+        };
+        assert_eq!(one.does("fl(fd, EX)"), NONE);
+        assert_eq!(one.does(&format!("os.pwrite(fd, b'{turn}', 0)")), "2");
+        // It is not closed, and less old than what is committed by itself.
+        assert_eq!(one.does("fl(fd, UN)"), NONE);
+        assert_eq!(other.does("fl(fd, SH)"), NONE);
+        assert_eq!(other.does("os.pread(fd, 9, 0).decode()"), turn.to_string());
+        assert_eq!(other.does("m[:].decode()"), turn.to_string());
+        assert_eq!(other.does("fl(fd, UN)"), NONE);
+    }
+}
