@@ -147,6 +147,10 @@ fn locks_of_two_devices_meet_as_those_of_one_machine() {
     assert_eq!(p.does("lk(fd, R, 5, 10)"), EAGAIN);
     assert_eq!(r.does("lk(fd, R, 9, 1)"), EAGAIN);
     assert_eq!(r.does("get(fd, R, 3, 3)").split(", ").nth(2), Some("0"));
+    // Of the lock of another device its process is not known here.
+    let found = p.does("get(fd, R, 3, 3)");
+    assert_eq!(found, "(1, 0, 0, 10, 0)");
+    assert_eq!(p.does("get(fd, W, 20, 5)").split(", ").next(), Some("(2"));
     // What is given up in the middle is free for others.
     assert_eq!(q.does("lk(fd, U, 4, 2)"), NONE);
     assert_eq!(p.does("lk(fd, W, 4, 2, True)"), NONE);
@@ -247,4 +251,294 @@ fn lock_shows_what_was_written_before_the_unlock() {
         assert_eq!(other.does("m[:].decode()"), turn.to_string());
         assert_eq!(other.does("fl(fd, UN)"), NONE);
     }
+}
+
+/// The errno of a program's call.
+const EIO: &str = "5";
+const ENOLCK: &str = "37";
+
+#[test]
+fn locks_of_devices_that_are_silent_are_taken_over_and_what_they_write_has_no_effect() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    for name in ["polled", "waited", "renewed", "written"] {
+        fs::write(a.path(name), "first").unwrap();
+    }
+    let mut p = Program::begin(&a.path(""));
+    for (name, fd) in [
+        ("polled", "x"),
+        ("waited", "y"),
+        ("renewed", "z"),
+        ("written", "w"),
+    ] {
+        assert_eq!(p.does(&format!("{fd} = op('{name}')")), "ok");
+        assert_eq!(p.does(&format!("fl({fd}, EX)")), NONE);
+    }
+    // Longer than a lock lives that nobody renews: the holder renews it.
+    let mut q = Program::begin(&b.path(""));
+    for (name, fd) in [
+        ("polled", "x"),
+        ("waited", "y"),
+        ("renewed", "z"),
+        ("written", "w"),
+    ] {
+        assert_eq!(q.does(&format!("{fd} = op('{name}')")), "ok");
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(33) {
+        assert_eq!(q.does("fl(z, EX | NB)"), EAGAIN);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    // What is not sent yet when the device falls silent is written under a lock that it has.
+    assert_eq!(p.does("os.pwrite(w, b'lost!', 0)"), "5");
+    let stopped = a.stopped();
+    let mut r = Program::begin(&b.path(""));
+    assert_eq!(r.does("y = op('waited')"), "ok");
+    r.tell("fl(y, EX)");
+    let begin = Instant::now();
+    while q.does("fl(x, EX | NB)") == EAGAIN {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "nothing is taken over"
+        );
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert!(
+        begin.elapsed() > Duration::from_secs(15),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert_eq!(r.says(), NONE);
+    for fd in ["x", "w"] {
+        assert_eq!(q.does(&format!("fl({fd}, EX)")), NONE);
+        assert_eq!(q.does(&format!("os.pwrite({fd}, b'later', 0)")), "5");
+        assert_eq!(q.does(&format!("fl({fd}, UN)")), NONE);
+    }
+    drop(stopped);
+    // The device is back, and its program does not know.
+    assert_eq!(p.does("os.fsync(w)"), EIO);
+    wait_until("the loss", || p.does("os.pwrite(x, b'stale', 0)") == EIO);
+    assert_eq!(p.does("os.close(x)"), NONE);
+    // It sees what is there now, and begins anew.
+    assert_eq!(p.does("os.pread(w, 9, 0).decode()"), "later");
+    assert_eq!(p.does("os.pwrite(w, b'stale', 0)"), EIO);
+    assert_eq!(p.does("fl(w, UN)"), NONE);
+    assert_eq!(p.does("fl(w, EX)"), NONE);
+    assert_eq!(p.does("os.pwrite(w, b'again', 0)"), "5");
+    assert_eq!(p.does("fl(w, UN)"), NONE);
+    assert_eq!(fs::read_to_string(b.path("polled")).unwrap(), "later");
+    assert_eq!(fs::read_to_string(b.path("written")).unwrap(), "again");
+    // The bytes are not gone.
+    let names = ben.run(&["ls", "notes"]).ends(0).out;
+    let copy = names
+        .lines()
+        .find(|name| name.starts_with("written (conflict"));
+    let copied = ben.run(&["cat", "notes", copy.unwrap()]).ends(0).out;
+    assert_eq!(copied, "lost!");
+}
+
+#[test]
+fn mount_that_was_killed_gives_its_locks_up_when_it_begins_again() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    fs::write(a.path("f"), "x").unwrap();
+    let mut p = Program::begin(&a.path(""));
+    let mut q = Program::begin(&b.path(""));
+    for program in [&mut p, &mut q] {
+        assert_eq!(program.does("fd = op('f')"), "ok");
+    }
+    assert_eq!(p.does("fl(fd, EX)"), NONE);
+    assert_eq!(p.does("lk(fd, R, 0, 10)"), NONE);
+    assert_eq!(q.does("fl(fd, EX | NB)"), EAGAIN);
+    p.kill();
+    a.kill();
+    ada.run(&["umount", "mnt"]);
+    let a = Mount::of(&ada, &[]);
+    let begin = Instant::now();
+    assert_eq!(q.does("fl(fd, EX)"), NONE);
+    assert_eq!(q.does("lk(fd, W, 5, 1, True)"), NONE);
+    assert!(
+        begin.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begin.elapsed()
+    );
+    // A mount that ends gives them up, too.
+    assert_eq!(q.does("fl(fd, UN)"), NONE);
+    let mut p = Program::begin(&a.path(""));
+    assert_eq!(p.does("fd = op('f')"), "ok");
+    assert_eq!(p.does("fl(fd, EX)"), NONE);
+    p.kill();
+    a.end();
+    assert_eq!(q.does("fl(fd, EX)"), NONE);
+    assert!(
+        begin.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
+fn locks_that_cannot_be_had_say_why() {
+    if !can_mount() {
+        return;
+    }
+    let (orderer, ada, ben) = two_devices();
+    let (a, b) = (
+        Mount::of(&ada, &["--deadline", "3s"]),
+        Mount::of(&ben, &["--deadline", "3s"]),
+    );
+    fs::write(a.path("f"), "x").unwrap();
+    fs::write(a.path("g"), "x").unwrap();
+    let mut p = Program::begin(&a.path(""));
+    let mut q = Program::begin(&b.path(""));
+    let mut r = Program::begin(&b.path(""));
+    for program in [&mut p, &mut q, &mut r] {
+        assert_eq!(program.does("fd, g = op('f'), op('g')"), "ok");
+    }
+    // A device holds 32 ranges of a file.
+    for at in 0..32 {
+        assert_eq!(p.does(&format!("lk(fd, R, {}, 1)", 2 * at)), NONE);
+    }
+    assert_eq!(p.does("lk(fd, R, 64, 1)"), ENOLCK);
+    // A range that joins others is none more.
+    assert_eq!(p.does("lk(fd, R, 61, 2)"), NONE);
+    assert_eq!(q.does("lk(fd, W, 60, 1)"), EAGAIN);
+    assert_eq!(p.does("lk(fd, U)"), NONE);
+    // Programs of one device that wait for each other.
+    assert_eq!(q.does("lk(fd, W, 0, 1, True)"), NONE);
+    assert_eq!(r.does("lk(fd, W, 1, 1, True)"), NONE);
+    q.tell("lk(fd, W, 1, 1, True)");
+    std::thread::sleep(Duration::from_millis(300));
+    let status = b.status();
+    assert_eq!(status["locks"][0]["path"], "f", "{status}");
+    assert_eq!(status["locks"][0]["held_by"].as_array().unwrap().len(), 2);
+    let waits = &status["locks"][0]["waiting"][0];
+    assert_eq!(waits["for"], r.talk.child.id(), "{status}");
+    let shown = ben.run(&["status", "mnt"]).ends(0).out;
+    assert!(shown.contains("locked   f (fcntl) by process "), "{shown}");
+    assert_eq!(r.does("lk(fd, W, 0, 1, True)"), "35");
+    assert_eq!(r.does("lk(fd, U)"), NONE);
+    assert_eq!(q.says(), NONE);
+    // The server is away: what the device holds it can give, no more.
+    assert_eq!(q.does("fl(g, EX)"), NONE);
+    signal(orderer.process(), Signal::STOP);
+    assert_eq!(q.does("fl(g, EX)"), NONE);
+    let begin = Instant::now();
+    assert_eq!(p.does("fl(fd, EX | NB)"), EIO);
+    p.tell("fl(fd, EX)");
+    assert_eq!(p.says(), EIO);
+    assert!(
+        begin.elapsed() < Duration::from_secs(25),
+        "{:?}",
+        begin.elapsed()
+    );
+    signal(orderer.process(), Signal::CONT);
+    wait_until("the server", || p.does("fl(fd, EX | NB)") == NONE);
+}
+
+#[test]
+fn locks_stay_here_if_that_is_asked_for_and_where_a_member_may_only_read() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &["--locks", "local"]), Mount::of(&ben, &[]));
+    fs::write(a.path("f"), "x").unwrap();
+    let mut p = Program::begin(&a.path(""));
+    let mut s = Program::begin(&a.path(""));
+    let mut q = Program::begin(&b.path(""));
+    for program in [&mut p, &mut s, &mut q] {
+        assert_eq!(program.does("fd = op('f')"), "ok");
+    }
+    assert_eq!(p.does("fl(fd, EX)"), NONE);
+    assert_eq!(s.does("fl(fd, EX | NB)"), EAGAIN);
+    assert_eq!(q.does("fl(fd, EX | NB)"), NONE);
+}
+
+/// Transactions of a bank: each moves one from an account to another, and counts.
+const BANK: &str = "
+import random, sqlite3, sys
+seed, times = int(sys.argv[1]), int(sys.argv[2])
+r = random.Random(seed)
+db = sqlite3.connect('bank.db', timeout=120, isolation_level=None)
+done = 0
+while done < times:
+    try:
+        db.execute('begin immediate')
+        one, other = r.sample(range(20), 2)
+        db.execute('update account set money = money - 1 where id = ?', (one,))
+        db.execute('update account set money = money + 1 where id = ?', (other,))
+        db.execute('update counter set n = n + 1')
+        db.execute('insert into log(who, what) values (?, ?)', (seed, 'x' * r.randrange(500)))
+        db.execute('commit')
+        done += 1
+    except sqlite3.OperationalError as error:
+        if 'locked' not in str(error): raise
+        if db.in_transaction: db.execute('rollback')
+";
+
+#[test]
+fn two_devices_use_one_database_of_sqlite() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    let python = |mount: &Mount<'_>, args: &[&str]| {
+        let mut command = Command::new("python3");
+        command.arg("-c").args(args).current_dir(mount.path(""));
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let make = "
+import sqlite3
+db = sqlite3.connect('bank.db')
+assert db.execute('pragma journal_mode=delete').fetchone() == ('delete',)
+db.executescript('create table account(id integer primary key, money int); create table counter(n int); create table log(who int, what text);')
+db.executemany('insert into account values (?, 100)', [(i,) for i in range(20)])
+db.execute('insert into counter values (0)')
+db.commit()
+";
+    assert!(python(&a, &[make]).wait().unwrap().success());
+    let users = [(&a, "1"), (&a, "2"), (&b, "3")];
+    let running = users.map(|(mount, seed)| python(mount, &[BANK, seed, "12"]));
+    for mut running in running {
+        assert!(running.wait().unwrap().success());
+    }
+    let check = "
+import sqlite3
+db = sqlite3.connect('bank.db')
+one = lambda question: db.execute(question).fetchone()[0]
+print(one('pragma integrity_check'), one('select sum(money) from account'), one('select n from counter'), one('select count(*) from log'))
+";
+    for mount in [&a, &b] {
+        let checked = python(mount, &[check]).wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&checked.stdout), "ok 2000 36 36\n");
+    }
+}
+
+#[test]
+fn lock_of_a_program_does_not_keep_others_from_removing_the_file() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    fs::create_dir_all(a.path("target/debug")).unwrap();
+    fs::write(a.path("target/debug/.cargo-lock"), "").unwrap();
+    let mut p = Program::begin(&a.path(""));
+    assert_eq!(p.does("fd = op('target/debug/.cargo-lock')"), "ok");
+    assert_eq!(p.does("fl(fd, EX)"), NONE);
+    fs::write(b.path("target/debug/.cargo-lock"), "written").unwrap();
+    fs::remove_dir_all(b.path("target")).unwrap();
+    assert!(!b.path("target").exists());
+    // The holder goes on, and what it locks now stays on its machine.
+    assert_eq!(p.does("fl(fd, UN)"), NONE);
+    assert_eq!(p.does("fl(fd, EX)"), NONE);
+    assert_eq!(p.does("os.close(fd)"), NONE);
 }

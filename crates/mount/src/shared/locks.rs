@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use share::client::{Answered, ClientError, Connection};
 use share::files::{Answer, Call, FileRef, Refused};
-use share::locks::{Ask, Came, Denied, Granted, Key, Known, Locks, Owned, RENEWS, Request};
+use share::locks::{
+    Ask, Came, Denied, Granted, Key, Known, Locks, Owned, RENEWS, Request, Row, clash,
+};
 use share::writeback::lock;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 use trust_shared::hold::{END, Family, Range};
 use trust_shared::principal::FileId;
 
-use super::core::{Core, found, is_absent, place_of, used};
+use super::core::{Core, defect, found, is_absent, place_of, used};
 use super::failure::Failure;
 use super::held_before::HeldBefore;
 use super::loss::Loss;
@@ -76,6 +78,11 @@ impl LockRoom {
     /// The locks under which what is local of a file was written.
     pub fn under(&self, file: FileId) -> Vec<(Family, u64)> {
         self.state().locks.under(file)
+    }
+
+    /// What is locked.
+    pub fn rows(&self) -> Vec<Row> {
+        self.state().locks.rows()
     }
 
     /// Nothing is local of a file any more.
@@ -292,11 +299,19 @@ impl Core {
         let node = self.opened(asked.handle.0)?.node;
         let (key, lock) = about(&node, &asked);
         let found = self.locks.state().locks.conflict(key, &lock);
+        // Processes of other devices have no number here.
+        let found = match found {
+            Some(found) => Some((found.range, found.pid)),
+            None => self
+                .of_others(key, &lock.range)
+                .await?
+                .map(|range| (range, 0)),
+        };
         Ok(match found {
-            Some(found) => Lock {
-                range: found.range.start..=found.range.end - 1,
-                kind: kind(&found.range),
-                pid: found.pid,
+            Some((range, pid)) => Lock {
+                range: range.start..=range.end.saturating_sub(1),
+                kind: kind(&range),
+                pid,
             },
             None => Lock {
                 range: asked.range,
@@ -304,6 +319,27 @@ impl Core {
                 pid: 0,
             },
         })
+    }
+
+    /// What another device holds that clashes with a range: the first.
+    async fn of_others(
+        &self,
+        (file, family): Key,
+        range: &Range,
+    ) -> Result<Option<Range>, Failure> {
+        let file = FileRef::File(file);
+        let holders = match self.ask(Call::Holders { file, family }).await {
+            Ok((Answer::Holders(holders), _)) => holders,
+            Ok(_) => return Err(defect()),
+            Err(why) if is_absent(&why) => return Ok(None),
+            Err(why) => return Err(why),
+        };
+        let others = holders
+            .iter()
+            .filter(|(device, _)| *device != self.device)
+            .flat_map(|(_, ranges)| ranges.iter().copied());
+        let clashing = others.filter(|other| clash(other, range));
+        Ok(clashing.min_by_key(|other| other.start))
     }
 
     /// Shows the newest version of a file to programs that have it open, as OPEN does. The log is known as far as the lock.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use trust::device::DeviceKey;
 use trust::error::Reject;
 use trust::tree::inode::Inode;
+use trust_shared::hold::Ranges;
 use trust_shared::members::Members;
 use trust_shared::outcome::NoEffect;
 use trust_shared::principal::{Device, FileId, Name, Target};
@@ -106,6 +107,8 @@ pub enum Answer {
         /// Position since which the device has held something of the file without a gap.
         since: u64,
     },
+    /// To `Holders`: each device that holds something of the file, and what.
+    Holders(Vec<(Device, Ranges)>),
     /// A decision is made, or a fold.
     Settled,
     /// The call had no effect.

@@ -104,6 +104,7 @@ impl Sight<'_> {
             }
             Call::Release { file, family } => self.release((file, *family)),
             Call::Under { locks, call } => self.under(locks, call),
+            Call::Holders { file, family } => self.list_holders((file, *family)),
         }
     }
 
@@ -450,6 +451,17 @@ impl Sight<'_> {
         }
     }
 
+    fn list_holders(&mut self, (file, family): (&FileRef, Family)) -> Planned {
+        let file = self.file(file)?;
+        self.inode(&file)?.ok_or(Refused::Stale)?;
+        let of = (&file, family);
+        let mut all = Vec::new();
+        for device in self.holders(of) {
+            all.extend(self.hold(of, device)?.map(|hold| (device, hold.ranges)));
+        }
+        Ok(Plan::Says(Answer::Holders(all)))
+    }
+
     /// Content that was written under locks: their loss comes before all else that may be wrong.
     fn under(&mut self, locks: &[(Family, u64)], call: &Call) -> Planned {
         let Call::SetContent { file, .. } = call else {
@@ -459,6 +471,7 @@ impl Sight<'_> {
         let device = self.device;
         let mut guards = Vec::new();
         for (family, since) in locks.iter().copied() {
+            self.holders((&file, family));
             let own = self.hold((&file, family), device)?;
             if own.is_none_or(|own| own.since != since) {
                 return Err(Refused::NotLocked.into());

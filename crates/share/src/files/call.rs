@@ -246,6 +246,13 @@ pub enum Call {
         /// The family of locks.
         family: Family,
     },
+    /// What devices hold of a file for their programs.
+    Holders {
+        /// The file.
+        file: FileRef,
+        /// The family of locks.
+        family: Family,
+    },
     /// Sets content that was written under locks of programs: it has no effect unless this device has held the file since
     /// these positions without a gap.
     Under {
@@ -286,6 +293,7 @@ impl Call {
                 | Call::History { .. }
                 | Call::Root { .. }
                 | Call::Feed { .. }
+                | Call::Holders { .. }
         )
     }
 }

@@ -74,6 +74,7 @@ impl Call {
             Call::Hold { .. } => 20,
             Call::Release { .. } => 21,
             Call::Under { .. } => 22,
+            Call::Holders { .. } => 23,
         }
     }
 
@@ -168,7 +169,7 @@ impl Call {
                 flag(e, *wait);
                 e.varint(*lapsed);
             }
-            Call::Release { file, family } => {
+            Call::Release { file, family } | Call::Holders { file, family } => {
                 file.encode(e);
                 e.u8(family.to_byte());
             }
@@ -262,6 +263,10 @@ impl Call {
                 family: read_family(&mut d)?,
             },
             22 => decode_under(&mut d)?,
+            23 => Call::Holders {
+                file: FileRef::decode(&mut d)?,
+                family: read_family(&mut d)?,
+            },
             _ => return Err(d.bad("an unknown kind")),
         };
         d.finish()?;

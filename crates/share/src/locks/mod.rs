@@ -22,4 +22,4 @@ mod tests;
 pub use device::{Key, Locks, Row};
 pub use file::{Answer, Ask, Came, Denied, Granted, Request};
 pub use known::{Known, LAPSES, RENEWS};
-pub use table::{Owned, Table};
+pub use table::{Owned, Table, clash};

@@ -153,7 +153,8 @@ fn overlap(one: &Range, other: &Range) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-fn clash(one: &Range, other: &Range) -> bool {
+/// Whether two owners cannot have these at a time.
+pub fn clash(one: &Range, other: &Range) -> bool {
     overlap(one, other) && (one.exclusive || other.exclusive)
 }
 

@@ -202,6 +202,10 @@ fn deciding_calls() -> Vec<Call> {
             file: file.clone(),
             family: Family::Flock,
         },
+        Call::Holders {
+            file: file.clone(),
+            family: Family::Fcntl,
+        },
         Call::Under {
             locks: vec![(Family::Flock, 7), (Family::Fcntl, 1 << 40)],
             call: Box::new(Call::SetContent {
