@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::shared_lab::Talk;
+use crate::shared_lab::{Talk, founded, joined};
 use crate::shared_mount_lab::{Mount, can_mount, signal, two_devices};
 use crate::support::wait_until;
 
@@ -447,18 +447,30 @@ fn locks_stay_here_if_that_is_asked_for_and_where_a_member_may_only_read() {
     if !can_mount() {
         return;
     }
-    let (_orderer, ada, ben) = two_devices();
-    let (a, b) = (Mount::of(&ada, &["--locks", "local"]), Mount::of(&ben, &[]));
-    fs::write(a.path("f"), "x").unwrap();
-    let mut p = Program::begin(&a.path(""));
-    let mut s = Program::begin(&a.path(""));
-    let mut q = Program::begin(&b.path(""));
-    for program in [&mut p, &mut s, &mut q] {
-        assert_eq!(program.does("fd = op('f')"), "ok");
+    let (_orderer, ada) = founded(&[]);
+    let add = ["share", "user", "add", "notes", "bob", "--role", "reader"];
+    ada.run(&add).ends(0);
+    let (ben, bob) = (joined(&ada, "ada"), joined(&ada, "bob"));
+    let local = Mount::of(&ben, &["--locks", "local"]);
+    let (writes, reads) = (Mount::of(&ada, &[]), Mount::of(&bob, &[]));
+    fs::write(writes.path("f"), "x").unwrap();
+    let mut holder = Program::begin(&writes.path(""));
+    assert_eq!(holder.does("fd = op('f')"), "ok");
+    assert_eq!(holder.does("fl(fd, EX)"), NONE);
+    for mount in [&local, &reads] {
+        let mut p = Program::begin(&mount.path(""));
+        let mut q = Program::begin(&mount.path(""));
+        for program in [&mut p, &mut q] {
+            assert_eq!(program.does("fd = os.open('f', os.O_RDONLY)"), "ok");
+        }
+        assert_eq!(p.does("fl(fd, EX | NB)"), NONE);
+        assert_eq!(q.does("fl(fd, SH | NB)"), EAGAIN);
+        q.tell("fl(fd, SH)");
+        assert_eq!(p.does("os.close(fd)"), NONE);
+        assert_eq!(q.says(), NONE);
     }
-    assert_eq!(p.does("fl(fd, EX)"), NONE);
-    assert_eq!(s.does("fl(fd, EX | NB)"), EAGAIN);
-    assert_eq!(q.does("fl(fd, EX | NB)"), NONE);
+    ada.run(&["mount", "notes", "mnt", "--locks", "here"])
+        .ends(2);
 }
 
 /// Transactions of a bank: each moves one from an account to another, and counts.

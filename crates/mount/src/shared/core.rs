@@ -17,7 +17,7 @@ use trust_shared::principal::{Device, FileId, Name};
 
 use super::directory::OpenDirectory;
 use super::failure::Failure;
-use super::locks::LockRoom;
+use super::lock_room::LockRoom;
 use super::own_names::OwnNames;
 use super::spool::{Node, Nodes, Spools};
 use crate::fuse::{Error, Notifier};

@@ -282,6 +282,7 @@ impl Core {
         self.release_locks(node, handle);
         self.begin_commit(node);
         if node.cached().closed(handle) {
+            self.locks.clean(node.id());
             self.nodes.let_go(number);
         }
         self.nodes.let_go(number);

@@ -16,6 +16,8 @@ use trust_shared::principal::{Device, FileId, INumber, Principal};
 const RECORD_BYTES: usize = 32 + 4 + 8 + 1;
 /// Most files that are given up.
 const MAX_RECORDS: usize = 1 << 14;
+/// So many records are written before the file is made anew.
+const MANY: usize = 1024;
 
 /// The files, and where they are written down.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct HeldBefore {
 struct Noted {
     file: File,
     keys: BTreeSet<Key>,
+    /// Records in the file.
+    written: usize,
     before: Vec<Key>,
 }
 
@@ -43,15 +47,13 @@ impl HeldBefore {
         };
         let records = bytes.chunks_exact(RECORD_BYTES).take(MAX_RECORDS);
         let before: Vec<Key> = records.filter_map(decode).collect();
-        let mut file = File::create(path)?;
-        for key in &before {
-            file.write_all(&encode(key))?;
-        }
+        let keys: BTreeSet<Key> = before.iter().copied().collect();
         Ok(HeldBefore {
             path: path.to_owned(),
             noted: Mutex::new(Noted {
-                file,
-                keys: before.iter().copied().collect(),
+                file: anew(path, &keys)?,
+                written: keys.len(),
+                keys,
                 before,
             }),
         })
@@ -65,11 +67,19 @@ impl HeldBefore {
     /// The device may hold something of a file from now on.
     pub fn note(&self, key: Key) {
         let mut noted = lock(&self.noted);
-        if noted.keys.insert(key)
-            && let Err(error) = noted.file.write_all(&encode(&key))
-        {
+        if !noted.keys.insert(key) {
+            return;
+        }
+        noted.written += 1;
+        let written = noted.file.write_all(&encode(&key));
+        if let Err(error) = written.and_then(|()| noted.tidy(&self.path)) {
             tracing::warn!(%error, path = %self.path.display(), "what is locked is not written down");
         }
+    }
+
+    /// The device holds nothing of a file any more.
+    pub fn forget(&self, key: Key) {
+        lock(&self.noted).keys.remove(&key);
     }
 
     /// The device holds nothing any more.
@@ -77,6 +87,24 @@ impl HeldBefore {
         // Without it the next start gives up what is not held.
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+impl Noted {
+    /// Makes the file anew if most of it is of files that are not held any more.
+    fn tidy(&mut self, path: &Path) -> io::Result<()> {
+        if self.written > MANY.max(4 * self.keys.len()) {
+            self.file = anew(path, &self.keys)?;
+            self.written = self.keys.len();
+        }
+        Ok(())
+    }
+}
+
+fn anew(path: &Path, keys: &BTreeSet<Key>) -> io::Result<File> {
+    let mut file = File::create(path)?;
+    let records: Vec<u8> = keys.iter().flat_map(encode).collect();
+    file.write_all(&records)?;
+    Ok(file)
 }
 
 fn encode((file, family): &Key) -> Vec<u8> {
@@ -127,6 +155,16 @@ mod tests {
             let held = HeldBefore::open(&path).unwrap();
             assert_eq!((held.take(), held.take()), (vec![key], vec![]));
         }
+        let held = HeldBefore::open(&path).unwrap();
+        for counter in 0..5000 {
+            let number = INumber { counter, ..number };
+            let file = FileId { principal, number };
+            held.note((file, Family::Flock));
+            held.forget((file, Family::Flock));
+        }
+        let bytes = std::fs::metadata(&path).unwrap().len() as usize;
+        assert!(bytes <= (MANY + 1) * RECORD_BYTES, "{bytes}");
+        assert!(HeldBefore::open(&path).unwrap().take().contains(&key));
         held.end();
         assert_eq!(HeldBefore::open(&path).unwrap().take(), []);
     }

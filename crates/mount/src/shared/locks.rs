@@ -3,16 +3,12 @@
 //! A task for each file that is locked makes one call at a time, and renews what is held. A lock is answered after the
 //! newest version of the file is shown and the kernel has dropped older pages. An unlock, also by close, commits first.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use share::client::{Answered, ClientError, Connection};
 use share::files::{Answer, Call, FileRef, Refused};
-use share::locks::{
-    Ask, Came, Denied, Granted, Key, Known, Locks, Owned, RENEWS, Request, Row, clash,
-};
-use share::writeback::lock;
+use share::locks::{Ask, Came, Denied, Key, Locks, Owned, RENEWS, Request, clash};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 use trust_shared::hold::{END, Family, Range};
@@ -20,7 +16,7 @@ use trust_shared::principal::FileId;
 
 use super::core::{Core, defect, found, is_absent, place_of, used};
 use super::failure::Failure;
-use super::held_before::HeldBefore;
+use super::lock_room::{Told, Waiter};
 use super::loss::Loss;
 use super::spool::Node;
 use crate::fuse::request::{Lock, LockKind, LockRequest};
@@ -34,62 +30,6 @@ const OTHERS: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(500);
 /// How long the end of a mount waits until what it held is given up.
 const GIVES_UP: Duration = Duration::from_secs(5);
-
-type Told = Result<Granted, Denied<Loss>>;
-type Waiter = oneshot::Sender<Told>;
-
-/// The locks of a mount.
-pub struct LockRoom {
-    state: Mutex<State>,
-    before: HeldBefore,
-}
-
-#[derive(Default)]
-struct State {
-    locks: Locks<Waiter, Loss>,
-    /// Wakes who makes the calls of a file.
-    drivers: BTreeMap<Key, Arc<Notify>>,
-    known: Known,
-}
-
-impl LockRoom {
-    /// Nothing is locked. `before`: where it is written down what this device holds.
-    pub fn new(before: HeldBefore) -> LockRoom {
-        LockRoom {
-            state: Mutex::default(),
-            before,
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
-    /// Whether a lock that was taken through an open file is lost.
-    pub fn is_lost(&self, file: FileId, handle: u64) -> bool {
-        self.state().locks.is_lost(file, handle)
-    }
-
-    /// A program changes a file through an open file.
-    pub fn wrote(&self, file: FileId, handle: u64) {
-        self.state().locks.wrote(file, handle);
-    }
-
-    /// The locks under which what is local of a file was written.
-    pub fn under(&self, file: FileId) -> Vec<(Family, u64)> {
-        self.state().locks.under(file)
-    }
-
-    /// What is locked.
-    pub fn rows(&self) -> Vec<Row> {
-        self.state().locks.rows()
-    }
-
-    /// Nothing is local of a file any more.
-    pub fn clean(&self, file: FileId) {
-        self.state().locks.clean(file);
-    }
-}
 
 /// A request that waits for a lock. If its program is gone before it is answered, it has no lock.
 struct Waiting {
@@ -379,6 +319,7 @@ impl Core {
                 let next = state.locks.next(key);
                 if next.is_none() {
                     state.drivers.remove(&key);
+                    self.locks.before.forget(key);
                 }
                 next
             };
@@ -410,8 +351,14 @@ impl Core {
         said: &mut Instant,
     ) {
         let began = Instant::now();
-        let waits = matches!(ask, Ask::Hold { waits: true, .. });
-        let call = self.call_of(key, ask);
+        let wants_to_wait = matches!(ask, Ask::Hold { waits: true, .. });
+        // Others' calls need places, too.
+        let place = match wants_to_wait {
+            true => self.locks.waiting.try_acquire().ok(),
+            false => None,
+        };
+        let waits = place.is_some();
+        let call = self.call_of(key, ask, waits);
         let client = self.volume.client().clone();
         let until = match waits {
             true => began + Duration::from_secs(365 * 24 * 3600),
@@ -426,7 +373,11 @@ impl Core {
             }
         };
         let came = self.came_of(asked);
-        let failed = matches!(came, Came::Failed(_));
+        let failed = match &came {
+            Came::Failed(_) => true,
+            Came::Locked => wants_to_wait,
+            _ => false,
+        };
         if matches!(came, Came::Held(_)) {
             *said = began;
         }
@@ -452,8 +403,8 @@ impl Core {
         }
     }
 
-    fn call_of(&self, (file, family): Key, ask: Ask) -> Call {
-        let Ask::Hold { ranges, waits, .. } = ask else {
+    fn call_of(&self, (file, family): Key, ask: Ask, waits: bool) -> Call {
+        let Ask::Hold { ranges, .. } = ask else {
             let file = FileRef::File(file);
             return Call::Release { file, family };
         };

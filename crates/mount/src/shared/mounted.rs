@@ -17,7 +17,7 @@ use super::file_system::Shared;
 use super::held_before::HeldBefore;
 use super::kept::Kept;
 use super::kernel::Keeper;
-use super::locks::LockRoom;
+use super::lock_room::LockRoom;
 use super::report::Reporter;
 use super::spool::Spools;
 use crate::error::MountError;

@@ -409,6 +409,12 @@ impl Sight<'_> {
     ) -> Planned {
         let file = self.file(file)?;
         self.inode(&file)?.ok_or(Refused::Stale)?;
+        let (members, members_at) = (self.members, self.members_at);
+        let may_write = |device| members.may_write(device, file.principal, members_at);
+        // Also while others hold it: nobody waits for what it may never hold.
+        if !may_write(self.device) {
+            return Err(Refused::NotPermitted.into());
+        }
         let of = (&file, family);
         let (mut lapsed, mut blocked) = (Vec::new(), None);
         for device in self.holders(of) {
@@ -419,10 +425,7 @@ impl Sight<'_> {
                 continue;
             }
             // A device that may not write the file any more cannot use what it holds.
-            let may_write = self
-                .members
-                .may_write(device, file.principal, self.members_at);
-            match hold.last < lapses || !may_write {
+            match hold.last < lapses || !may_write(device) {
                 true => lapsed.push((device, hold.last)),
                 false => blocked = blocked.max(Some(hold.last)),
             }

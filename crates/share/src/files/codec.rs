@@ -14,6 +14,8 @@
 //! over   = 0 replace, 1 refuse, 2 exchange, 3 | seen
 //! ```
 
+mod locks;
+
 use bytes::Bytes;
 use trust::encode::{Decoder, Encoder};
 use trust::error::Reject;
@@ -25,7 +27,7 @@ use trust_shared::calls::decide;
 use trust_shared::change::Change;
 use trust_shared::decision::Decision;
 use trust_shared::entry::MAX_OPS_BYTES;
-use trust_shared::hold::{Family, Ranges};
+use trust_shared::hold::Family;
 use trust_shared::ops::Body;
 use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
@@ -251,22 +253,7 @@ impl Call {
                 wait: read_flag(&mut d)?,
                 hold_ms: d.bounded(u64::from(u32::MAX), "a number over 32 bits")? as u32,
             },
-            20 => Call::Hold {
-                file: FileRef::decode(&mut d)?,
-                family: read_family(&mut d)?,
-                ranges: Ranges::decode(&mut d)?,
-                wait: read_flag(&mut d)?,
-                lapsed: d.varint()?,
-            },
-            21 => Call::Release {
-                file: FileRef::decode(&mut d)?,
-                family: read_family(&mut d)?,
-            },
-            22 => decode_under(&mut d)?,
-            23 => Call::Holders {
-                file: FileRef::decode(&mut d)?,
-                family: read_family(&mut d)?,
-            },
+            kind @ 20..=23 => locks::decode(kind, &mut d)?,
             _ => return Err(d.bad("an unknown kind")),
         };
         d.finish()?;
@@ -341,21 +328,6 @@ fn decode_setting(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {
             expect: read_option(d, |d| Ok(Handle::from_bytes(d.array()?)))?,
         },
     })
-}
-
-fn decode_under(d: &mut Decoder<'_>) -> Read<Call> {
-    let count = d.bounded(2, "more families of locks than there are")?;
-    let locks: Read<Vec<(Family, u64)>> = (0..count)
-        .map(|_| Ok((read_family(d)?, d.varint()?)))
-        .collect();
-    let locks = locks?;
-    match d.u8()? {
-        5 => {
-            let call = Box::new(decode_setting(5, d)?);
-            Ok(Call::Under { locks, call })
-        }
-        _ => Err(d.bad("a call that no lock guards")),
-    }
 }
 
 fn decode_naming(kind: u8, d: &mut Decoder<'_>) -> Read<Call> {
