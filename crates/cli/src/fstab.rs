@@ -62,6 +62,7 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("mirror", "--mirror"),
     ("at", "--at"),
     ("attr", "--attr"),
+    ("locks", "--locks"),
     ("deadline", "--deadline"),
     ("refresh", "--refresh"),
     ("freshness", "--freshness"),
@@ -159,8 +160,8 @@ fn refused(option: &str) -> Option<Failure> {
 }
 
 fn unknown(option: &str) -> Failure {
-    let hint = "known options: allow_other, ro, attr=, owner=, mirror=, deadline=, refresh=, freshness=, policy=, memory=, cache=, \
-                cache-size=, cache-keep-free=, config=, ca=, profile=, tls_unverified, noexec, x-* and the options of \
+    let hint = "known options: allow_other, ro, attr=, owner=, mirror=, deadline=, refresh=, freshness=, locks=, policy=, \
+                memory=, cache=, cache-size=, cache-keep-free=, config=, ca=, profile=, tls_unverified, noexec, x-* and the options of \
                 mount(8) itself";
     Failure::new(Kind::Usage, format!("unknown mount option `{option}`")).with_hint(hint)
 }

@@ -47,6 +47,10 @@ pub trait Volume<S: DeviceScheme>: Roll<S> {
     fn accepted(&self, device: S::Device) -> u64;
     /// What a call comes to at the end of the log.
     fn build(&self, call: &Self::Call, attempt: &Attempt<S::Device>) -> Build<S, Self>;
+    /// The answer to a call that had no effect so far and whose program is gone. None: it goes on without its program.
+    fn forsaken(&self, _: &Self::Call) -> Option<Self::Answer> {
+        None
+    }
     /// What became of an operation of this device's entry at a position. Asked directly after [`Roll::extend`], and
     /// again when what was missing has been fetched.
     fn outcome(&self, at: u64, op: usize, call: &Self::Call) -> Outcome<S, Self>;

@@ -10,6 +10,7 @@
 //! | [`conflict`] | names of conflict copies |
 //! | [`disk`] | what a device must not forget: its floor, and what it has sent |
 //! | [`home`] | the shared volumes of a user on this machine |
+//! | [`locks`] | locks of programs on the files of a mount; without I/O |
 //! | `snapshot` | what a device's floor comes to, for a restart |
 //! | [`checkpoint`] | the state of a log as rows that checkpointers sign, and devices that start from them |
 //! | [`admission`] | how a device is admitted, over a link |
@@ -21,6 +22,7 @@ pub mod conflict;
 pub mod disk;
 pub mod files;
 pub mod home;
+pub mod locks;
 pub mod outbox;
 mod snapshot;
 pub mod writeback;

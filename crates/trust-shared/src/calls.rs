@@ -459,14 +459,21 @@ pub fn hold(
     own: Option<&Hold>,
     lapsed: &[(Device, u64)],
 ) -> Op {
-    let mut changes = vec![Change::Hold {
+    let Op { guards, changes } = take_over((file, family), lapsed);
+    let hold = Change::Hold {
         file,
         family,
         device: caller,
         ranges,
         since: own.map(|own| own.since),
-    }];
-    let mut guards = Vec::new();
+    };
+    Op::new(guards, [hold].into_iter().chain(changes).collect())
+}
+
+/// What devices that are in the way hold of a file is given up, because they have not renewed it for their time to live.
+/// Each with the position of its last Hold.
+pub fn take_over((file, family): (FileId, Family), lapsed: &[(Device, u64)]) -> Op {
+    let (mut guards, mut changes) = (Vec::new(), Vec::new());
     for (device, position) in lapsed.iter().copied() {
         guards.push(Guard::HoldLast {
             file,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::mount::Ownership;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use trust::judge::Freshness;
 use volume::VersionRef;
 
@@ -83,12 +83,25 @@ pub struct Mount {
     /// How old names and attributes of a shared volume may be; what is opened is always the newest [default: 1s]
     #[arg(long, value_name = "D", value_parser = parse_age)]
     pub attr: Option<Duration>,
+    /// Locks of programs on files of a shared volume (flock, fcntl): `volume`, for all devices that mount it, or `local`,
+    /// for this machine [default: volume]
+    #[arg(long, value_name = "WHERE")]
+    pub locks: Option<Locks>,
     /// Refuse every change of a shared volume; published volumes are read-only anyway
     #[arg(long, overrides_with = "read_only")]
     pub read_only: bool,
     /// Owner of the files: `mounter`, `published`, or numbers `UID:GID`
     #[arg(long, value_name = "WHO", default_value = "mounter", value_parser = parse_owner)]
     pub owner: Ownership,
+}
+
+/// How far locks of programs reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Locks {
+    /// To all devices that mount the volume.
+    Volume,
+    /// To the programs of this machine.
+    Local,
 }
 
 fn parse_owner(text: &str) -> Result<Ownership, String> {

@@ -35,12 +35,21 @@ pub fn mount(args: &Mount, global: &Global, config: &Config, output: &mut Output
     let home = sharing::named(config, &args.reading)?;
     if home.is_some() {
         shared::refuse_flags(args)?;
-    } else if args.attr.is_some() {
+    } else if args.attr.is_some() || args.locks.is_some() {
+        let (flag, hint) = match args.attr {
+            Some(_) => (
+                "--attr",
+                "names of a published volume are proved, and new ones come with a new version (--refresh)",
+            ),
+            None => (
+                "--locks",
+                "what is read-only needs no locks of other machines",
+            ),
+        };
         let error = format!(
-            "--attr is for shared volumes, and `{}` is none",
+            "{flag} is for shared volumes, and `{}` is none",
             args.reading.source
         );
-        let hint = "names of a published volume are proved, and new ones come with a new version (--refresh)";
         return Err(Failure::new(Kind::Usage, error).with_hint(hint));
     }
     if args.foreground {

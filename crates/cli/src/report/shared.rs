@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use ::mount::shared::Shows;
-use ::mount::shared::report::Report;
+use ::mount::shared::report::{Locked, Report};
 use ::share::client::{Connection, Phase};
 use serde_json::{Map, Value, json};
 
@@ -52,7 +52,46 @@ pub fn record(report: &Report, since: SystemTime) -> Map<String, Value> {
             "oldest_s": report.oldest.map(|oldest| oldest.as_secs()),
         },
         "known_files": report.known_files,
+        "locks": report.locks.iter().map(lock).collect::<Vec<Value>>(),
     }))
+}
+
+fn lock(locked: &Locked) -> Value {
+    let waiting = locked
+        .waiting
+        .iter()
+        .map(|(pid, of)| json!({"pid": pid, "for": of}));
+    json!({
+        "path": locked.path,
+        "kind": if locked.flock { "flock" } else { "fcntl" },
+        "held_by": locked.held_by,
+        "ranges": locked.ranges,
+        "waiting": waiting.collect::<Vec<Value>>(),
+    })
+}
+
+/// Locks of programs, a line for each file.
+fn lock_lines(record: &Value) -> impl Iterator<Item = String> {
+    let locks = record["locks"].as_array().into_iter().flatten();
+    locks.map(|lock| {
+        let pids = |key: &str| {
+            let all = lock[key].as_array().into_iter().flatten();
+            let pids = all.map(|one| number(if one.is_object() { &one["pid"] } else { one }, ""));
+            pids.map(|pid| pid.to_string())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let held = match pids("held_by") {
+            pids if pids.is_empty() => "by another device".to_owned(),
+            pids => format!("by process {pids}"),
+        };
+        let waiting = match pids("waiting") {
+            pids if pids.is_empty() => String::new(),
+            pids => format!(", process {pids} waits"),
+        };
+        let (path, kind) = (word(lock, "/path"), word(lock, "/kind"));
+        format!("  locked   {path} ({kind}) {held}{waiting}")
+    })
 }
 
 /// The record as lines for people.
@@ -93,6 +132,7 @@ pub fn lines(record: &Value) -> Vec<String> {
             format!("  dirty    {files} with {bytes} that are not in the log yet, the oldest for {oldest}")
         }
     });
+    lines.extend(lock_lines(record));
     if is_set(record, "/read_only") {
         lines.push(format!(
             "  READ-ONLY since {}: {}",

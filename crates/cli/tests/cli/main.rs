@@ -62,6 +62,7 @@ mod shared_handoffs;
 mod shared_history;
 mod shared_homes;
 mod shared_lab;
+mod shared_locks;
 mod shared_machines;
 mod shared_mount;
 mod shared_mount_hostile;

@@ -62,6 +62,14 @@ impl Notifier {
         self.send_found(&notice::inval_inode(inode, -1, 0), &[])
     }
 
+    /// Drops cached attributes and pages of a file. Waits for reads of the file that are under way.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn invalidate_data(&self, inode: INodeNo) -> io::Result<()> {
+        self.send_found(&notice::inval_inode(inode, 0, 0), &[])
+    }
+
     /// Puts bytes into the page cache of a file.
     ///
     /// # Errors

@@ -69,7 +69,10 @@ impl Core {
             match effect {
                 // In the order of the states.
                 Effect::Dirty => self.nodes.hold(node.number()),
-                Effect::Clean => self.nodes.let_go(node.number()),
+                Effect::Clean => {
+                    self.locks.clean(node.id());
+                    self.nodes.let_go(node.number());
+                }
                 effect => rest.push(effect),
             }
         }
@@ -102,6 +105,14 @@ impl Core {
                     content,
                     mtime,
                     expect: Some(expect),
+                };
+                let locks = self.locks.under(node.id());
+                let set = match locks.is_empty() {
+                    true => set,
+                    false => Call::Under {
+                        locks,
+                        call: Box::new(set),
+                    },
                 };
                 let set = Stamped {
                     time: mtime,
@@ -222,9 +233,19 @@ impl Core {
     }
 
     /// Sets the content, behind its blocks.
-    async fn sent(&self, node: &Node, set: Stamped, blocks: Flight) -> Result<u64, NotSent<Loss>> {
+    async fn sent(
+        self: &Arc<Self>,
+        node: &Node,
+        set: Stamped,
+        blocks: Flight,
+    ) -> Result<u64, NotSent<Loss>> {
+        let is_locked = matches!(set.call, Call::Under { .. });
         match self.change_patiently(set, blocks).await {
             Ok((_, at)) => Ok(at),
+            Err(Failure::Refused(Refused::NotLocked)) if is_locked => {
+                self.lock_is_lost(node.id());
+                Err(NotSent::Unlocked(told_of(&Failure::LockLost, node)))
+            }
             Err(why @ Failure::Client(ClientError::Unstored { is_full, .. })) => {
                 let loss = told_of(&why, node);
                 Err(NotSent::Unstored(match is_full {

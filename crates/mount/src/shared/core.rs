@@ -18,6 +18,7 @@ use trust_shared::principal::{Device, FileId, Name};
 
 use super::directory::OpenDirectory;
 use super::failure::Failure;
+use super::lock_room::LockRoom;
 use super::own_names::OwnNames;
 use super::spool::{Node, Nodes, Spools};
 use crate::fuse::{Error, Notifier};
@@ -26,7 +27,7 @@ use share::writeback::lock;
 /// How long the kernel may keep what it is told of an earlier state, which never changes.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 /// How long a call that changes something may take that nobody waits for.
-const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+pub const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// An open file.
 #[derive(Debug, Clone)]
@@ -66,6 +67,8 @@ pub struct Core {
     pub room: Mutex<Option<(Instant, (u64, u64))>>,
     /// Names that this mount has changed itself.
     pub own_names: OwnNames,
+    /// Locks of programs.
+    pub locks: LockRoom,
     /// Tells the kernel what is stale.
     pub notifier: OnceLock<Arc<Notifier>>,
     /// The mount is ending: nothing is written any more.
@@ -92,7 +95,7 @@ impl Core {
         (volume, shows): (SharedVolume, Shows),
         root: File,
         device: Device,
-        spools: Spools,
+        (spools, locks): (Spools, LockRoom),
         (deadline, attr): (Duration, Duration),
     ) -> Core {
         let owner = (
@@ -111,6 +114,7 @@ impl Core {
             asked: Mutex::default(),
             room: Mutex::default(),
             own_names: OwnNames::default(),
+            locks,
             notifier: OnceLock::new(),
             is_ending: AtomicBool::new(false),
             begun: Instant::now(),
@@ -300,7 +304,7 @@ impl Core {
     }
 
     /// The result of a call, unless the owners have begun the log again: nobody answers in the old one any more.
-    async fn here<T>(
+    pub async fn here<T>(
         &self,
         call: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {

@@ -36,6 +36,12 @@ pub enum Failure {
     /// The local file with what programs wrote fails.
     #[error("what programs wrote cannot be kept on this machine: {0}")]
     Local(std::io::Error),
+    /// A lock cannot be had.
+    #[error("the lock cannot be had: {}", .0.why)]
+    NoLock(Loss),
+    /// Another device has taken over a lock that was taken through this descriptor.
+    #[error("another device has taken over the lock, because this one did not renew it")]
+    LockLost,
     /// Bytes that were written earlier could not be committed.
     #[error("what was written earlier is not in the volume: {}", .0.why)]
     Lost(Loss),
@@ -91,10 +97,12 @@ impl Refusal for Failure {
                 Some(libc::ENOSPC | libc::EDQUOT) => Errno::ENOSPC,
                 _ => Errno::EIO,
             },
-            Failure::Client(_) | Failure::Silent(_) | Failure::Read(_) | Failure::Store(_) => {
-                Errno::EIO
-            }
-            Failure::Lost(loss) => loss.errno,
+            Failure::Client(_)
+            | Failure::Silent(_)
+            | Failure::Read(_)
+            | Failure::Store(_)
+            | Failure::LockLost => Errno::EIO,
+            Failure::Lost(loss) | Failure::NoLock(loss) => loss.errno,
         }
     }
 }
@@ -141,7 +149,9 @@ impl Failure {
             | Failure::Silent(_)
             | Failure::Store(_)
             | Failure::Local(_)
-            | Failure::Lost(_) => {
+            | Failure::Lost(_)
+            | Failure::NoLock(_)
+            | Failure::LockLost => {
                 tracing::warn!(operation, path = path(), error = %self, "failed");
             }
             Failure::Read(why) if why.is_outage() => {

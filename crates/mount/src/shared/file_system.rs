@@ -4,18 +4,19 @@ use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use trust::inode::{Content, MAX_NAME_BYTES, MAX_TARGET_BYTES};
 
-use super::core::Core;
+use super::core::{Core, FOR_EVER};
 use super::failure::Failure;
 use super::listing::Entries;
 use super::names::content_of;
 use crate::attributes;
 use crate::fuse::request::{
-    Allocation, Attributes, Caller, Changes, CopyRange, Data, Entry, Features, Lookup, NewName,
-    Opened, Read, Release, Rename, SetXattr, Statistics, Write,
+    Allocation, Attributes, Caller, Changes, CopyRange, Data, Entry, Features, Lock, LockKind,
+    LockRequest, Lookup, NewName, Opened, Read, Release, Rename, SetXattr, Statistics, Write,
 };
 use crate::fuse::{
     AddEntry, AddName, Answer, Error, FileHandle, FileSystem, INodeNo, InitFlags, Listing,
@@ -26,6 +27,8 @@ use crate::fuse::{
 pub struct Shared {
     /// What the requests share.
     pub core: Arc<Core>,
+    /// Locks of programs reach other devices.
+    pub locks_for_all: bool,
 }
 
 impl Shared {
@@ -71,6 +74,9 @@ impl FileSystem for Shared {
         features.flags.remove(plus | InitFlags::FUSE_CACHE_SYMLINKS);
         // The kernel drops the pages of a file whose time or length is another.
         features.flags |= InitFlags::FUSE_ATOMIC_O_TRUNC | InitFlags::FUSE_AUTO_INVAL_DATA;
+        if self.locks_for_all {
+            features.flags |= InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
+        }
         features
     }
 
@@ -221,9 +227,29 @@ impl FileSystem for Shared {
         _: &Caller,
         _: INodeNo,
         handle: FileHandle,
-        _: LockOwner,
+        owner: LockOwner,
     ) -> Answer<(), Failure> {
-        self.later(move |core| async move { core.flush(handle.0).await })
+        self.later(move |core| async move { core.flush(handle.0, owner).await })
+    }
+
+    fn getlk(&self, _: &Caller, lock: &LockRequest) -> Answer<Lock, Failure> {
+        let lock = lock.clone();
+        self.later(move |core| core.get_lock(lock))
+    }
+
+    fn setlk(&self, _: &Caller, lock: &LockRequest, wait: bool) -> Answer<(), Failure> {
+        let lock = lock.clone();
+        match wait && lock.kind != LockKind::Unlock {
+            true => {
+                let core = self.core.clone();
+                Answer::wait(
+                    Instant::now() + FOR_EVER,
+                    Error::NoLock,
+                    core.set_lock(lock, true),
+                )
+            }
+            false => self.later(move |core| core.set_lock(lock, false)),
+        }
     }
 
     fn fsync(&self, _: &Caller, _: INodeNo, handle: FileHandle, _: bool) -> Answer<(), Failure> {

@@ -12,7 +12,7 @@ use super::core::{Core, found, is_absent};
 use super::failure::Failure;
 use super::spool::{Node, Spool, write};
 use crate::fuse::request::Data;
-use crate::fuse::{Error, FileType};
+use crate::fuse::{Error, FileType, LockOwner};
 
 impl Core {
     /// OPEN: shows the newest version of the file that the name leads to. Gives a handle.
@@ -155,9 +155,17 @@ impl Core {
             return Err(Error::InvalidArgument.into());
         };
         let by = (handle, Core::now(), self.clock_ms());
+        if handle.is_some_and(|handle| self.locks.is_lost(node.id(), handle)) {
+            return Err(Failure::LockLost);
+        }
         let place = || self.spools.make().map(Arc::new).map_err(Failure::Local);
         self.drive(node, |cached| match cached.change(by, place, change) {
-            Ok((changed, effects)) => (Ok(changed), effects),
+            Ok((changed, effects)) => {
+                if let (Changed::Made(_), Some(handle)) = (&changed, handle) {
+                    self.locks.wrote(node.id(), handle);
+                }
+                (Ok(changed), effects)
+            }
             Err(failure) => (Err(failure), Vec::new()),
         })
     }
@@ -250,7 +258,8 @@ impl Core {
 
     /// FLUSH: what was written through the handle is in the log then. A handle that only reads does not wait for bytes of
     /// other handles.
-    pub async fn flush(self: &Arc<Self>, handle: u64) -> Result<(), Failure> {
+    pub async fn flush(self: &Arc<Self>, handle: u64, owner: LockOwner) -> Result<(), Failure> {
+        self.flush_locks(handle, owner).await?;
         let file = self.opened(handle)?;
         match file.writes {
             true => self.committed(&file.node, Some(handle)).await,
@@ -270,8 +279,10 @@ impl Core {
             return;
         };
         let (node, number) = (&file.node, file.node.number());
+        self.release_locks(node, handle);
         self.begin_commit(node);
         if node.cached().closed(handle) {
+            self.locks.clean(node.id());
             self.nodes.let_go(number);
         }
         self.nodes.let_go(number);

@@ -13,6 +13,8 @@
 //! | `files` | the same of open files: reads, writes, commits |
 //! | `core` | calls of the log, and what a device may still do |
 //! | `commit` | does what [`share::writeback`] asks for of files with local changes |
+//! | `locks`, `lock_room` | locks of programs, and the calls of the log for them |
+//! | `held_before` | what a mount that was killed held, on disk |
 //! | `spool` | the local bytes, on disk |
 //! | `kept` | local changes that cannot go there, on disk |
 //! | `kernel`, `own_names` | what the kernel may keep, and how it hears of changes |
@@ -27,9 +29,12 @@ mod directory;
 mod failure;
 mod file_system;
 mod files;
+mod held_before;
 mod kept;
 mod kernel;
 mod listing;
+mod lock_room;
+mod locks;
 mod loss;
 pub mod mounted;
 mod names;

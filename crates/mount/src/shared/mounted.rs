@@ -14,8 +14,10 @@ use trust::device::DeviceKey;
 
 use super::core::{Core, Shows, place_of};
 use super::file_system::Shared;
+use super::held_before::HeldBefore;
 use super::kept::Kept;
 use super::kernel::Keeper;
+use super::lock_room::LockRoom;
 use super::report::Reporter;
 use super::spool::Spools;
 use crate::error::MountError;
@@ -24,6 +26,8 @@ use crate::fuse::{Connection, Session, SessionOptions, Signals};
 
 /// The directory of local bytes in the home.
 const DIRTY: &str = "dirty";
+/// The file in the home that says what is held in the log for programs.
+const LOCKS: &str = "locks";
 /// The file in the home that a mount locks.
 const LOCK: &str = "mount.lock";
 /// How often who waits for the end of a mount looks.
@@ -38,6 +42,8 @@ pub struct SharedMountOptions {
     pub deadline: Duration,
     /// How old names, attributes and absences may be that a look-up shows. Opens are never old.
     pub attr: Duration,
+    /// Locks of programs stay on this machine: the kernel keeps them.
+    pub local_locks: bool,
     /// The kernel itself refuses changes.
     pub read_only: bool,
     /// Other users may enter (for users other than root, /etc/fuse.conf must allow it).
@@ -73,13 +79,15 @@ pub async fn mount_shared(
     raise_limit();
     let home = volume.home().directory().to_owned();
     refuse_below(&home, directory)?;
-    let (lock, spools) = match options.shows {
+    let cannot_use = |why| unusable(&home, why);
+    let (lock, spools, held_before) = match options.shows {
         Shows::Newest => {
             let lock = lock(&home, volume.home().name())?;
-            let spools = Spools::in_directory(home.join(DIRTY));
-            (Some(lock), spools.map_err(|why| unusable(&home, why))?)
+            let spools = Spools::in_directory(home.join(DIRTY)).map_err(cannot_use)?;
+            let held_before = HeldBefore::open(&home.join(LOCKS)).map_err(cannot_use)?;
+            (Some(lock), spools, Some(held_before))
         }
-        Shows::After(_) => (None, Spools::nowhere()),
+        Shows::After(_) => (None, Spools::nowhere(), None),
     };
     let (prefix, state) = match options.shows {
         Shows::Newest => (None, String::new()),
@@ -95,7 +103,7 @@ pub async fn mount_shared(
         (volume, options.shows),
         root,
         own.device,
-        spools,
+        (spools, LockRoom::new(held_before)),
         (options.deadline, options.attr),
     );
     let core = Arc::new(core);
@@ -107,11 +115,15 @@ pub async fn mount_shared(
         ..SessionOptions::new(source)
     };
     let cleared_dead = clear_dead(directory)?;
-    let shared = Arc::new(Shared { core: core.clone() });
+    let shared = Arc::new(Shared {
+        core: core.clone(),
+        locks_for_all: !options.local_locks && options.shows == Shows::Newest,
+    });
     let connection = Connection::open(shared, directory, session).await?;
     // The first one.
     let _ = core.notifier.set(connection.notifier());
     let session = connection.serve().await?;
+    core.give_up_held_before();
     let keeping = match options.shows {
         Shows::Newest => Some(tokio::spawn(Keeper::new(core.clone()).run())),
         Shows::After(_) => None,
@@ -250,6 +262,7 @@ impl SharedMounted {
             }
         }
         if core.shows == Shows::Newest {
+            core.give_up_locks().await;
             // Others wait for this device until it has confirmed what it wrote.
             core.volume.has_changed();
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use share::client::{Stopped, View};
 use trust::volume_id::VolumeId;
+use trust_shared::hold::Family;
 
 use super::core::{Core, Shows};
 
@@ -34,6 +35,23 @@ pub struct Report {
     pub oldest: Option<Duration>,
     /// Files that the kernel or a program has.
     pub known_files: usize,
+    /// Files with locks of programs.
+    pub locks: Vec<Locked>,
+}
+
+/// The locks of programs on one file.
+#[derive(Debug, Clone)]
+pub struct Locked {
+    /// The file.
+    pub path: String,
+    /// By flock(2), and not by fcntl(2).
+    pub flock: bool,
+    /// Processes of this machine that have a lock.
+    pub held_by: Vec<u32>,
+    /// Ranges that this device holds for them, so that others wait.
+    pub ranges: usize,
+    /// Processes of this machine that wait, each with the process here that has the lock. None: another device has it.
+    pub waiting: Vec<(u32, Option<u32>)>,
 }
 
 /// Makes reports about a mount.
@@ -79,6 +97,27 @@ impl Reporter {
             dirty_bytes: dirty.iter().map(|(bytes, _)| bytes).sum(),
             oldest,
             known_files: core.nodes.count(),
+            locks: self.locks(),
         }
+    }
+
+    fn locks(&self) -> Vec<Locked> {
+        let rows = self.core.locks.rows();
+        let rows = rows.into_iter().map(|row| {
+            let (file, family) = row.key;
+            let node = self.core.nodes.of(&file);
+            let mut held_by: Vec<u32> = row.locks.iter().map(|lock| lock.pid).collect();
+            held_by.sort_unstable();
+            held_by.dedup();
+            Locked {
+                path: node.map_or_else(String::new, |node| node.shown()),
+                flock: family == Family::Flock,
+                held_by,
+                ranges: row.held,
+                waiting: row.waiting,
+            }
+        });
+        let used = |locked: &Locked| !locked.held_by.is_empty() || !locked.waiting.is_empty();
+        rows.filter(used).collect()
     }
 }

@@ -9,13 +9,19 @@ use trust_shared::form::Heading;
 impl<S: DeviceScheme, V: Volume<S>, T: Copy> Engine<S, V, T> {
     /// What a call comes to at the end of the log.
     pub(super) fn build(&self, running: &Running<S, V, T>) -> Build<S, V> {
+        let volume = self.ledger.volume();
+        if running.ticket.is_none()
+            && let Some(answer) = volume.forsaken(&running.call)
+        {
+            return Build::Says(answer, V::Basis::default());
+        }
         let attempt = Attempt {
             device: self.scheme.me(),
             failed: running.attempts,
             foldable: self.foldable(),
             lapsed: self.lapsed,
         };
-        self.ledger.volume().build(&running.call, &attempt)
+        volume.build(&running.call, &attempt)
     }
 
     /// Answers a call at the end of the log, or queues it.

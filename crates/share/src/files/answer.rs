@@ -6,6 +6,7 @@ use std::sync::Arc;
 use trust::device::DeviceKey;
 use trust::error::Reject;
 use trust::tree::inode::Inode;
+use trust_shared::hold::Ranges;
 use trust_shared::members::Members;
 use trust_shared::outcome::NoEffect;
 use trust_shared::principal::{Device, FileId, Name, Target};
@@ -99,6 +100,15 @@ pub enum Answer {
     Done(FileId),
     /// As `Done`, to `Create` and `Rename`: the name was taken from a file that another device had changed last.
     Replaced(FileId, Changed),
+    /// To `Hold`: this device holds the ranges.
+    Held {
+        /// The file.
+        file: FileId,
+        /// Position since which the device has held something of the file without a gap.
+        since: u64,
+    },
+    /// To `Holders`: each device that holds something of the file, and what.
+    Holders(Vec<(Device, Ranges)>),
     /// A decision is made, or a fold.
     Settled,
     /// The call had no effect.

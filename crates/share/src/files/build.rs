@@ -6,9 +6,11 @@ use std::sync::Arc;
 use trust::tree::inode::{Content, FileKind, Inode};
 use trust_shared::calls::{self, Calls, Held, Replaced, Spot};
 use trust_shared::change::Change;
+use trust_shared::guard::Guard;
 use trust_shared::hold::{Family, Ranges};
 use trust_shared::ops::{Body, Op};
 use trust_shared::outcome::NoEffect;
+use trust_shared::outline::MAX_OP_CHANGES;
 use trust_shared::principal::{FileId, INumber, Target};
 
 use super::answer::{Answer, Changed, File, Refused, Roll};
@@ -95,8 +97,14 @@ impl Sight<'_> {
                 family,
                 ranges,
                 wait,
-            } => self.take_hold((file, *family), ranges, *wait, attempt),
+                lapsed,
+            } => {
+                let lapsed = attempt.lapsed.max(*lapsed);
+                self.take_hold((file, *family), ranges, *wait, lapsed)
+            }
             Call::Release { file, family } => self.release((file, *family)),
+            Call::Under { locks, call } => self.under(locks, call),
+            Call::Holders { file, family } => self.list_holders((file, *family)),
         }
     }
 
@@ -397,10 +405,16 @@ impl Sight<'_> {
         (file, family): (&FileRef, Family),
         ranges: &Ranges,
         wait: bool,
-        attempt: Try,
+        lapses: u64,
     ) -> Planned {
         let file = self.file(file)?;
         self.inode(&file)?.ok_or(Refused::Stale)?;
+        let (members, members_at) = (self.members, self.members_at);
+        let may_write = |device| members.may_write(device, file.principal, members_at);
+        // Also while others hold it: nobody waits for what it may never hold.
+        if !may_write(self.device) {
+            return Err(Refused::NotPermitted.into());
+        }
         let of = (&file, family);
         let (mut lapsed, mut blocked) = (Vec::new(), None);
         for device in self.holders(of) {
@@ -411,10 +425,7 @@ impl Sight<'_> {
                 continue;
             }
             // A device that may not write the file any more cannot use what it holds.
-            let may_write = self
-                .members
-                .may_write(device, file.principal, self.members_at);
-            match hold.last < attempt.lapsed || !may_write {
+            match hold.last < lapses || !may_write(device) {
                 true => lapsed.push((device, hold.last)),
                 false => blocked = blocked.max(Some(hold.last)),
             }
@@ -423,6 +434,10 @@ impl Sight<'_> {
             Some(last) if wait => Ok(Plan::Blocked(last)),
             Some(_) => Err(Refused::Locked.into()),
             None => {
+                // Not all fit into one op beside the Hold: these first.
+                if let Some(first) = lapsed.get(..MAX_OP_CHANGES) {
+                    return Plan::op(calls::take_over((file, family), first));
+                }
                 let own = self.hold(of, self.device)?;
                 let of = (file, family, self.device);
                 Plan::op(calls::hold(of, ranges.clone(), own.as_ref(), &lapsed))
@@ -437,6 +452,47 @@ impl Sight<'_> {
             Some(_) => Plan::op(calls::release(file, family, self.device)),
             None => Err(Refused::NotLocked.into()),
         }
+    }
+
+    fn list_holders(&mut self, (file, family): (&FileRef, Family)) -> Planned {
+        let file = self.file(file)?;
+        self.inode(&file)?.ok_or(Refused::Stale)?;
+        let of = (&file, family);
+        let mut all = Vec::new();
+        for device in self.holders(of) {
+            all.extend(self.hold(of, device)?.map(|hold| (device, hold.ranges)));
+        }
+        Ok(Plan::Says(Answer::Holders(all)))
+    }
+
+    /// Content that was written under locks: their loss comes before all else that may be wrong.
+    fn under(&mut self, locks: &[(Family, u64)], call: &Call) -> Planned {
+        let Call::SetContent { file, .. } = call else {
+            return Err(Refused::NotRegular.into());
+        };
+        let file = self.file(file)?;
+        let device = self.device;
+        let mut guards = Vec::new();
+        for (family, since) in locks.iter().copied() {
+            self.holders((&file, family));
+            let own = self.hold((&file, family), device)?;
+            if own.is_none_or(|own| own.since != since) {
+                return Err(Refused::NotLocked.into());
+            }
+            guards.push(Guard::HeldSince {
+                file,
+                family,
+                device,
+                position: since,
+            });
+        }
+        Ok(match self.set(call)? {
+            Plan::Op(op, blocks) => {
+                guards.extend(op.guards);
+                Plan::Op(Op::new(guards, op.changes), blocks)
+            }
+            plan => plan,
+        })
     }
 }
 

@@ -235,6 +235,10 @@ pub enum Call {
         ranges: Ranges,
         /// Waits while another device holds what clashes. Else the call is refused then.
         wait: bool,
+        /// Prefix of the log that the caller has known for the time to live of locks, 0 if it does not know. What was
+        /// renewed before it for the last time may be taken over. A device sees by itself only which locks run out while
+        /// a call waits.
+        lapsed: u64,
     },
     /// This device holds nothing of a file any more.
     Release {
@@ -242,6 +246,21 @@ pub enum Call {
         file: FileRef,
         /// The family of locks.
         family: Family,
+    },
+    /// What devices hold of a file for their programs.
+    Holders {
+        /// The file.
+        file: FileRef,
+        /// The family of locks.
+        family: Family,
+    },
+    /// Sets content that was written under locks of programs: it has no effect unless this device has held the file since
+    /// these positions without a gap.
+    Under {
+        /// The families, and since when. [`Answer::Held`](super::Answer::Held) says it.
+        locks: Vec<(Family, u64)>,
+        /// A [`Call::SetContent`].
+        call: Box<Call>,
     },
 }
 
@@ -268,6 +287,7 @@ impl Call {
         let content = match self {
             Call::Create { inode, .. } => &inode.content,
             Call::SetContent { content, .. } => content,
+            Call::Under { call, .. } => return call.array(),
             _ => return None,
         };
         match content {
@@ -288,6 +308,7 @@ impl Call {
                 | Call::History { .. }
                 | Call::Root { .. }
                 | Call::Feed { .. }
+                | Call::Holders { .. }
         )
     }
 }

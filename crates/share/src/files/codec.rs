@@ -14,6 +14,8 @@
 //! over   = 0 replace, 1 refuse, 2 exchange, 3 | seen
 //! ```
 
+mod locks;
+
 use bytes::Bytes;
 use trust::encode::{Decoder, Encoder};
 use trust::error::Reject;
@@ -25,7 +27,7 @@ use trust_shared::calls::decide;
 use trust_shared::change::Change;
 use trust_shared::decision::Decision;
 use trust_shared::entry::MAX_OPS_BYTES;
-use trust_shared::hold::{Family, Ranges};
+use trust_shared::hold::Family;
 use trust_shared::ops::Body;
 use trust_shared::principal::{Device, FileId, INumber, Name, Principal};
 
@@ -73,6 +75,8 @@ impl Call {
             Call::Feed { .. } => 19,
             Call::Hold { .. } => 20,
             Call::Release { .. } => 21,
+            Call::Under { .. } => 22,
+            Call::Holders { .. } => 23,
         }
     }
 
@@ -159,18 +163,28 @@ impl Call {
                 family,
                 ranges,
                 wait,
+                lapsed,
             } => {
                 file.encode(e);
                 e.u8(family.to_byte());
                 ranges.encode(e);
                 flag(e, *wait);
+                e.varint(*lapsed);
             }
-            Call::Release { file, family } => {
+            Call::Release { file, family } | Call::Holders { file, family } => {
                 file.encode(e);
                 e.u8(family.to_byte());
             }
             Call::At { size, call } => {
                 e.varint(*size).u8(call.kind());
+                call.fields(e);
+            }
+            Call::Under { locks, call } => {
+                e.varint(locks.len() as u64);
+                for (family, since) in locks {
+                    e.u8(family.to_byte()).varint(*since);
+                }
+                e.u8(call.kind());
                 call.fields(e);
             }
             Call::Root { size } => {
@@ -239,16 +253,7 @@ impl Call {
                 wait: read_flag(&mut d)?,
                 hold_ms: d.bounded(u64::from(u32::MAX), "a number over 32 bits")? as u32,
             },
-            20 => Call::Hold {
-                file: FileRef::decode(&mut d)?,
-                family: read_family(&mut d)?,
-                ranges: Ranges::decode(&mut d)?,
-                wait: read_flag(&mut d)?,
-            },
-            21 => Call::Release {
-                file: FileRef::decode(&mut d)?,
-                family: read_family(&mut d)?,
-            },
+            kind @ 20..=23 => locks::decode(kind, &mut d)?,
             _ => return Err(d.bad("an unknown kind")),
         };
         d.finish()?;

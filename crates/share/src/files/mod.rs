@@ -380,6 +380,12 @@ impl Volume<Product> for Files {
         }
     }
 
+    /// A lock is for its program.
+    fn forsaken(&self, call: &Stamped) -> Option<Answer> {
+        let is_hold = matches!(call.call, Call::Hold { .. });
+        is_hold.then_some(Answer::Refused(Refused::Locked))
+    }
+
     fn outcome(&self, at: u64, op: usize, call: &Stamped) -> Outcome<Product, Self> {
         self.became(at, op, call)
     }

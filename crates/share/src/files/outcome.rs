@@ -52,9 +52,14 @@ impl Files {
         let sent = self.op_at(at, op)?;
         match became {
             Became::Late => Ok(Outcome::Late(Answer::Settled)),
-            Became::Effect if only_claims(&sent) => Ok(Outcome::Again),
+            Became::Effect if only_claims(&sent) || only_takes_over(&sent, call) => {
+                Ok(Outcome::Again)
+            }
             Became::Effect => {
-                let mut answer = done(&sent, call);
+                let mut answer = match held(at, &sent, call) {
+                    Some(held) => held,
+                    None => done(&sent, call),
+                };
                 if let (Answer::Done(file), Call::Create { .. } | Call::Rename { .. }) =
                     (&answer, call)
                     && let Some(changed) = self.replaced(replay, at, &sent)?
@@ -159,6 +164,26 @@ impl Files {
         let op = body.ops().get(op).cloned();
         op.ok_or_else(|| Refused::Stale.into())
     }
+}
+
+/// Whether an op gives up what others hold, so that the next one can hold it.
+fn only_takes_over(op: &Op, call: &Call) -> bool {
+    let holds = |change: &Change| matches!(change, Change::Hold { .. });
+    matches!(call, Call::Hold { .. }) && !op.changes.iter().any(holds)
+}
+
+/// What a device holds since its op had effect.
+fn held(at: u64, op: &Op, call: &Call) -> Option<Answer> {
+    let Call::Hold { .. } = call else {
+        return None;
+    };
+    op.changes.iter().find_map(|change| match change {
+        Change::Hold { file, since, .. } => Some(Answer::Held {
+            file: *file,
+            since: since.unwrap_or(at),
+        }),
+        _ => None,
+    })
 }
 
 /// What a program is told when its op had effect.

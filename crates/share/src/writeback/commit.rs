@@ -101,6 +101,10 @@ impl<K: Kinds> Cached<K> {
                 self.unstored(why)
             }
             Err(NotSent::Refused(loss)) => self.failed(loss),
+            Err(NotSent::Unlocked(loss)) => {
+                self.owe(loss);
+                self.look()
+            }
         }
     }
 

@@ -108,6 +108,8 @@ pub enum NotSent<L> {
     Unstored(NotStored<L>),
     /// The log does not take it.
     Refused(L),
+    /// It was written under a lock that is lost: it goes beside the file.
+    Unlocked(L),
 }
 
 /// What a look found.

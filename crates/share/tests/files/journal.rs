@@ -196,10 +196,24 @@ fn deciding_calls() -> Vec<Call> {
             family: Family::Fcntl,
             ranges: Ranges::whole(true),
             wait: true,
+            lapsed: 1 << 40,
         },
         Call::Release {
             file: file.clone(),
             family: Family::Flock,
+        },
+        Call::Holders {
+            file: file.clone(),
+            family: Family::Fcntl,
+        },
+        Call::Under {
+            locks: vec![(Family::Flock, 7), (Family::Fcntl, 1 << 40)],
+            call: Box::new(Call::SetContent {
+                file,
+                content: text("x"),
+                mtime: Time::default(),
+                expect: Some(text("y")),
+            }),
         },
     ];
     decisions

@@ -11,7 +11,7 @@ use ::share::home::Home;
 use bulla::shared::{SharedOptions, SharedVolume};
 use serde_json::{Map, Value, json};
 
-use crate::args::Mount;
+use crate::args::{Locks, Mount};
 use crate::config::Config;
 use crate::daemon::absolute;
 use crate::failure::{Failure, Kind, Outcome};
@@ -126,6 +126,7 @@ pub fn in_foreground(
         shows: at.map_or(Shows::Newest, Shows::After),
         deadline,
         attr: args.attr.unwrap_or(ATTR),
+        local_locks: args.locks == Some(Locks::Local),
         read_only: args.read_only,
         allow_other: args.allow_other,
         no_exec: args.no_exec,

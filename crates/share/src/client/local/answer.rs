@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use trust::encode::{Decoder, Encoder};
 use trust::tree::inode::{FileKind, Inode, MAX_INODE_BYTES};
+use trust_shared::hold::Ranges;
 use trust_shared::members::Members;
 use trust_shared::principal::{Device, Target};
 
@@ -18,6 +19,9 @@ use crate::files::{
 
 /// Most entries that an answer rests on.
 const MAX_BASIS: u64 = 1 << 16;
+
+/// Most devices that hold something of a file.
+const MAX_HOLDERS: u64 = 1 << 16;
 
 const KINDS: [FileKind; 7] = [
     FileKind::Regular,
@@ -103,6 +107,14 @@ fn answer(e: &mut Encoder, answer: &Answer) {
         }
         Answer::Changed(change) => option(e.u8(11), change.as_ref(), changed),
         Answer::Feed(feed) => feed.encode(e.u8(12)),
+        Answer::Holders(all) => list(e.u8(14), all, |e, (device, ranges)| {
+            e.varint(device.0.into());
+            ranges.encode(e);
+        }),
+        Answer::Held { file: held, since } => {
+            file(e.u8(13), held);
+            e.varint(*since);
+        }
         Answer::Refused(why) => {
             e.u8(8);
             refused(e, why);
@@ -147,6 +159,14 @@ fn read_answer(d: &mut Decoder<'_>) -> Read<Answer> {
         10 => Answer::Replaced(read_file(d)?, read_changed(d)?),
         11 => Answer::Changed(read_option(d, read_changed)?),
         12 => Answer::Feed(Feed::decode(d)?),
+        13 => Answer::Held {
+            file: read_file(d)?,
+            since: d.varint()?,
+        },
+        14 => Answer::Holders(read_list(d, MAX_HOLDERS, |d| {
+            let device = d.bounded(u64::from(u32::MAX), "a device over 32 bits")? as u32;
+            Ok((Device(device), Ranges::decode(d)?))
+        })?),
         _ => return Err(d.bad("an unknown kind of answer")),
     })
 }

@@ -25,7 +25,7 @@ use trust::encode::Decoder;
 pub use message::{Asked, Query, Response, Told, Want};
 
 /// Version of the messages. Programs of different versions do not talk.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 /// Bytes before the version.
 pub const MAGIC: &[u8; 10] = b"bulla-home";
 /// Length of a hello.

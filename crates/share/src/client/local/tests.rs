@@ -16,6 +16,7 @@ use trust::volume_id::VolumeId;
 use trust::{Handle, Record};
 use trust_shared::entry::Prefix;
 use trust_shared::genesis::Founder;
+use trust_shared::hold::Ranges;
 use trust_shared::members::{FirstMembers, Members};
 use trust_shared::note::{Note, SignedNote};
 use trust_shared::principal::{Device, FileId, INumber, Name, Principal, Target};
@@ -142,6 +143,11 @@ fn answers() -> Vec<Answer> {
         Answer::Root(Some([3; 32])),
         Answer::Done(file(4)),
         Answer::Settled,
+        Answer::Held {
+            file: file(4),
+            since: 300,
+        },
+        Answer::Holders(vec![(Device(300), Ranges::whole(true))]),
         Answer::Replaced(file(4), changed),
         Answer::Changed(None),
         Answer::Changed(Some(changed)),

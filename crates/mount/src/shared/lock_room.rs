@@ -1,0 +1,83 @@
+//! What a mount knows of the locks of its programs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use share::locks::{Denied, Granted, Key, Known, Locks, Row};
+use share::writeback::lock;
+use tokio::sync::{Notify, Semaphore, oneshot};
+use trust_shared::hold::Family;
+use trust_shared::principal::FileId;
+
+use super::held_before::HeldBefore;
+use super::loss::Loss;
+
+/// Most calls that wait for other devices: each takes a place of those that all calls share. Further ones are made again
+/// and again.
+const MAX_WAITING: usize = 64;
+
+/// What a request is told.
+pub type Told = Result<Granted, Denied<Loss>>;
+/// A request that waits.
+pub type Waiter = oneshot::Sender<Told>;
+
+/// The locks of a mount.
+pub struct LockRoom {
+    state: Mutex<State>,
+    /// What this device may hold, on disk. None: the locks stay on this machine.
+    pub before: Option<HeldBefore>,
+    /// Places for calls that wait for other devices.
+    pub waiting: Semaphore,
+}
+
+/// What changes together.
+#[derive(Default)]
+pub struct State {
+    /// The locks of programs.
+    pub locks: Locks<Waiter, Loss>,
+    /// Wakes who makes the calls of a file.
+    pub drivers: BTreeMap<Key, Arc<Notify>>,
+    /// Since when which prefix of the log is known.
+    pub known: Known,
+}
+
+impl LockRoom {
+    /// Nothing is locked. `before`: where it is written down what this device holds.
+    pub fn new(before: Option<HeldBefore>) -> LockRoom {
+        LockRoom {
+            state: Mutex::default(),
+            before,
+            waiting: Semaphore::new(MAX_WAITING),
+        }
+    }
+
+    /// What changes together. Nothing else is locked while it is.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Whether a lock that was taken through an open file is lost.
+    pub fn is_lost(&self, file: FileId, handle: u64) -> bool {
+        self.state().locks.is_lost(file, handle)
+    }
+
+    /// A program changes a file through an open file.
+    pub fn wrote(&self, file: FileId, handle: u64) {
+        self.state().locks.wrote(file, handle);
+    }
+
+    /// The locks under which what is local of a file was written.
+    pub fn under(&self, file: FileId) -> Vec<(Family, u64)> {
+        self.state().locks.under(file)
+    }
+
+    /// What is locked.
+    pub fn rows(&self) -> Vec<Row> {
+        self.state().locks.rows()
+    }
+
+    /// Nothing is local of a file any more.
+    pub fn clean(&self, file: FileId) {
+        self.state().locks.clean(file);
+    }
+}

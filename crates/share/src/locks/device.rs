@@ -1,0 +1,286 @@
+//! The locks of all files of a mount.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use trust_shared::hold::{Family, Range};
+use trust_shared::principal::FileId;
+
+use super::file::{Answer, Ask, Came, Denied, FileLocks, Request};
+use super::table::Owned;
+
+/// A file, and one of the families of locks, which do not meet.
+pub type Key = (FileId, Family);
+
+/// Most owners that a chain of waiting programs is followed over, as on Linux.
+const MAX_CHAIN: usize = 10;
+
+/// The locks of one file, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The file, and the family.
+    pub key: Key,
+    /// Locks of programs of this machine.
+    pub locks: Vec<Owned>,
+    /// Ranges that this device holds in the log.
+    pub held: usize,
+    /// Position since which it has held something of the file without a gap, as far as it knows.
+    pub since: Option<u64>,
+    /// Programs that wait, and the process here for which each waits. None: it waits for another device.
+    pub waiting: Vec<(u32, Option<u32>)>,
+}
+
+/// The locks of a mount. `W`: a request that waits. `L`: why the log does not answer.
+#[derive(Debug)]
+pub struct Locks<W, L> {
+    files: BTreeMap<Key, FileLocks<W>>,
+    /// Locks under which the local changes of a file were made: families, and since when the device has held them.
+    under: HashMap<FileId, BTreeSet<(Family, u64)>>,
+    next_ticket: u64,
+    _loss: std::marker::PhantomData<fn() -> L>,
+}
+
+impl<W, L> Default for Locks<W, L> {
+    fn default() -> Self {
+        Locks {
+            files: BTreeMap::new(),
+            under: HashMap::new(),
+            next_ticket: 0,
+            _loss: std::marker::PhantomData,
+        }
+    }
+}
+
+impl<W, L: Clone> Locks<W, L> {
+    /// A program asks for a lock. Gives a ticket for [`Locks::leave`], and answers, perhaps this request's.
+    pub fn lock(&mut self, key: Key, request: Request, waiter: W) -> (u64, Vec<Answer<W, L>>) {
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        if request.waits && self.is_deadlock(key, &request.lock) {
+            return (ticket, vec![(waiter, Err(Denied::Deadlock))]);
+        }
+        let file = self.file(key);
+        (ticket, file.lock(ticket, request, waiter))
+    }
+
+    fn file(&mut self, key: Key) -> &mut FileLocks<W> {
+        let new = || FileLocks::new(key.1);
+        self.files.entry(key).or_insert_with(new)
+    }
+
+    /// Whether a program of this device would wait for itself, over others that wait.
+    fn is_deadlock(&self, key: Key, lock: &Owned) -> bool {
+        if key.1 == Family::Flock {
+            return false;
+        }
+        let (mut key, mut lock) = (key, *lock);
+        let begin = lock.owner;
+        for _ in 0..MAX_CHAIN {
+            let file = self.files.get(&key);
+            let Some(blocker) = file.and_then(|file| file.table.conflict(lock.owner, &lock.range))
+            else {
+                return false;
+            };
+            if blocker.owner == begin {
+                return true;
+            }
+            let mut all = self.files.iter();
+            let waits = all.find_map(|(key, file)| {
+                let mut waiting = file.waiting().filter(|_| key.1 == Family::Fcntl);
+                let waits = waiting.find(|waits| waits.lock.owner == blocker.owner);
+                waits.map(|waits| (*key, waits.lock))
+            });
+            match waits {
+                Some(waits) => (key, lock) = waits,
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// A request waits no more. Gives whether it did: else it is answered.
+    pub fn leave(&mut self, key: Key, ticket: u64) -> bool {
+        let file = self.files.get_mut(&key);
+        file.is_some_and(|file| file.leave(ticket))
+    }
+
+    /// A program gives bytes up.
+    pub fn unlock(
+        &mut self,
+        key: Key,
+        (owner, handle): (u64, u64),
+        range: &Range,
+    ) -> Vec<Answer<W, L>> {
+        let file = self.files.get_mut(&key);
+        file.map_or_else(Vec::new, |file| file.unlock(owner, handle, range))
+    }
+
+    /// A program has closed a descriptor: its locks on the file by fcntl are gone.
+    pub fn flushed(&mut self, file: FileId, (owner, handle): (u64, u64)) -> Vec<Answer<W, L>> {
+        let file = self.files.get_mut(&(file, Family::Fcntl));
+        file.map_or_else(Vec::new, |file| file.drop_owner(owner, handle))
+    }
+
+    /// An open file is gone, and its locks with it.
+    pub fn closed(&mut self, key: Key, handle: u64) -> Vec<Answer<W, L>> {
+        let file = self.files.get_mut(&key);
+        file.map_or_else(Vec::new, |file| file.close(handle))
+    }
+
+    /// Whether a program has some of these bytes, or had them when they were lost.
+    pub fn has(&self, key: Key, (owner, handle): (u64, u64), range: &Range) -> bool {
+        let file = self.files.get(&key);
+        file.is_some_and(|file| file.table.has(owner, range) || file.is_lost(handle))
+    }
+
+    /// Whether an open file has or had a lock.
+    pub fn has_any(&self, file: FileId, handle: u64) -> bool {
+        let files = [Family::Flock, Family::Fcntl].map(|family| self.files.get(&(file, family)));
+        let mut files = files.into_iter().flatten();
+        files
+            .any(|file| file.is_lost(handle) || file.table.iter().any(|lock| lock.handle == handle))
+    }
+
+    /// A lock of another program of this device that a program cannot have beside its own.
+    pub fn conflict(&self, key: Key, lock: &Owned) -> Option<Owned> {
+        let file = self.files.get(&key)?;
+        file.table.conflict(lock.owner, &lock.range).copied()
+    }
+
+    /// Whether a lock that was taken through an open file is lost: what it writes has no effect.
+    pub fn is_lost(&self, file: FileId, handle: u64) -> bool {
+        let files = [Family::Flock, Family::Fcntl].map(|family| self.files.get(&(file, family)));
+        files.into_iter().flatten().any(|file| file.is_lost(handle))
+    }
+
+    /// A program changes a file through an open file: what it changes has effect only while the device holds the locks
+    /// that were taken through it.
+    pub fn wrote(&mut self, file: FileId, handle: u64) {
+        for family in [Family::Flock, Family::Fcntl] {
+            let locks = self.files.get(&(file, family));
+            let locks = locks.filter(|locks| locks.table.iter().any(|lock| lock.handle == handle));
+            if let Some(since) = locks.and_then(FileLocks::since) {
+                self.under.entry(file).or_default().insert((family, since));
+            }
+        }
+    }
+
+    /// The locks under which what is local of a file was written.
+    pub fn under(&self, file: FileId) -> Vec<(Family, u64)> {
+        let under = self.under.get(&file);
+        under.into_iter().flatten().copied().collect()
+    }
+
+    /// Nothing is local of a file any more.
+    pub fn clean(&mut self, file: FileId) {
+        self.under.remove(&file);
+    }
+
+    /// The log says that the device has not held a file all the time: its programs have no locks on it any more.
+    pub fn lost(&mut self, file: FileId) {
+        for (family, since) in self.under(file) {
+            if let Some(file) = self.files.get_mut(&(file, family))
+                && file.since() == Some(since)
+            {
+                file.lose();
+                file.recall();
+            }
+        }
+    }
+
+    /// An earlier run may have held something of a file.
+    pub fn recall(&mut self, key: Key) {
+        self.file(key).recall();
+    }
+
+    /// Somebody is to make the calls of a file from now on. False: somebody does so already, or nothing is to be done.
+    pub fn is_to_be_driven(&mut self, key: Key) -> bool {
+        let Some(file) = self.files.get_mut(&key) else {
+            return false;
+        };
+        let begins = !file.is_driven && !file.is_at_rest();
+        file.is_driven |= begins;
+        begins
+    }
+
+    /// The next call for a file. [`Locks::came`] takes what came of it. The inner None: nothing is to be asked now. The
+    /// outer one: nothing is to be done any more.
+    pub fn next(&mut self, key: Key) -> Option<Option<Ask>> {
+        let file = self.files.get_mut(&key)?;
+        if let Some(ask) = file.next() {
+            file.asks(ask.clone());
+            return Some(Some(ask));
+        }
+        if !file.is_at_rest() {
+            return Some(None);
+        }
+        file.is_driven = false;
+        if file.is_over() {
+            self.files.remove(&key);
+        }
+        None
+    }
+
+    /// Whether the call that is under way waits for others, and something else is to be asked first.
+    pub fn is_outdated(&self, key: Key) -> bool {
+        self.files.get(&key).is_some_and(FileLocks::is_outdated)
+    }
+
+    /// The call that was under way is given up.
+    pub fn given_up(&mut self, key: Key) {
+        if let Some(file) = self.files.get_mut(&key) {
+            file.given_up();
+        }
+    }
+
+    /// What came of the call that was under way.
+    pub fn came(&mut self, key: Key, came: Came<L>) -> Vec<Answer<W, L>> {
+        let file = self.files.get_mut(&key);
+        file.map_or_else(Vec::new, |file| file.came(came))
+    }
+
+    /// The kernel has the newest version; the number is [`Granted::shows`](super::Granted::shows).
+    pub fn shown(&mut self, key: Key, number: u64) {
+        if let Some(file) = self.files.get_mut(&key) {
+            file.shown(number);
+        }
+    }
+
+    /// It is time to renew what the device holds.
+    pub fn renew(&mut self, key: Key) {
+        if let Some(file) = self.files.get_mut(&key) {
+            file.renew();
+        }
+    }
+
+    /// All that wait for other devices are tried again, but for the first one.
+    pub fn try_others(&mut self, key: Key) {
+        if let Some(file) = self.files.get_mut(&key) {
+            file.try_others();
+        }
+    }
+
+    /// The files of which the device holds something.
+    pub fn held(&self) -> Vec<Key> {
+        let held = self.files.iter().filter(|(_, file)| file.since().is_some());
+        held.map(|(key, _)| *key).collect()
+    }
+
+    /// What is locked, for people.
+    pub fn rows(&self) -> Vec<Row> {
+        let rows = self.files.iter().map(|(key, file)| {
+            let blocker = |lock: &Owned| file.table.conflict(lock.owner, &lock.range);
+            let waiting = file.waiting().map(|waits| {
+                let blocker = blocker(&waits.lock).map(|blocker| blocker.pid);
+                (waits.lock.pid, blocker)
+            });
+            Row {
+                key: *key,
+                locks: file.table.iter().copied().collect(),
+                held: file.held().len(),
+                since: file.since(),
+                waiting: waiting.collect(),
+            }
+        });
+        rows.collect()
+    }
+}
