@@ -217,7 +217,7 @@ fn mount_says_what_is_wrong() {
     fs::create_dir(ada.path("second")).unwrap();
     let told = ada.run(&["--json", "mount", "notes", "second"]).ends(11);
     assert_eq!(told.field("error")["kind"], "locked");
-    for flag in [["--at", "3"], ["--refresh", "5s"], ["--owner", "1:2"]] {
+    for flag in [["--refresh", "5s"], ["--owner", "1:2"]] {
         ada.run(&[&["mount", "notes", "second"], &flag[..]].concat())
             .ends(2);
     }
