@@ -58,6 +58,7 @@ mod shared_deadlines;
 mod shared_distance;
 mod shared_engine;
 mod shared_forks;
+mod shared_gate;
 mod shared_handoffs;
 mod shared_history;
 mod shared_homes;
