@@ -442,6 +442,34 @@ fn lost_lock_takes_the_locks_of_all_programs_and_marks_their_open_files() {
 }
 
 #[test]
+fn call_of_which_nobody_knows_is_followed_by_one_that_says_all() {
+    let (mut locks, key) = begun(Family::Flock);
+    let whole = range(0, END, true);
+    assert_eq!(ask(&mut locks, key, 1, whole, false), []);
+    locks.next(key);
+    let failed = Err(Denied::Failed("away"));
+    assert_eq!(locks.came(key, Came::Failed("away")), [(1, failed)]);
+    // It may be held for nobody.
+    assert_eq!(locks.next(key), Some(Some(Ask::Release)));
+    locks.came(key, Came::Nothing);
+    assert_eq!(locks.next(key), None);
+    // A program waits for another device, and is interrupted.
+    let lock = owned(1, whole);
+    let (ticket, _) = locks.lock(key, Request { lock, waits: true }, 1);
+    locks.next(key);
+    assert_eq!(locks.came(key, Came::Locked), []);
+    let waits = locks.next(key);
+    assert!(matches!(waits, Some(Some(Ask::Hold { waits: true, .. }))));
+    assert!(!locks.is_outdated(key));
+    assert!(locks.leave(key, ticket) && !locks.leave(key, ticket));
+    assert!(locks.is_outdated(key));
+    locks.given_up(key);
+    assert_eq!(locks.next(key), Some(Some(Ask::Release)));
+    locks.came(key, Came::Nothing);
+    assert_eq!(locks.next(key), None);
+}
+
+#[test]
 fn more_ranges_than_a_hold_has_are_refused() {
     let (mut locks, key) = begun(Family::Fcntl);
     for at in 0..33 {
