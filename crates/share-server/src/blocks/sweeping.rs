@@ -12,6 +12,7 @@ use trust::{Handle, Record};
 
 use super::calls::{TRIES, record_of};
 use super::error::Error;
+use super::gather::verify;
 use super::storage::{Storage, lock};
 use crate::collect::book::Book;
 
@@ -49,6 +50,11 @@ impl Storage {
             }
         }
         self.read_permanent(handle)
+    }
+
+    /// Whether a record is the block that its name says, however malformed.
+    pub fn is_right(&self, record: &Record) -> bool {
+        verify(&self.hasher, record).is_ok()
     }
 
     /// A step of a sweep: removes what is neither marked nor young from the first of these segments. Nothing moves to

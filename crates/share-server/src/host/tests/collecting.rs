@@ -120,7 +120,7 @@ impl Writer {
         let (inode, blocks) = tree::version(&self.hasher, self.versions, &mut self.made);
         self.store(core, device, &blocks);
         let body = tree::set(file, &inode);
-        self.order(core, device, &body, Entry::Set(file, blocks))?;
+        self.order(core, device, &body, Entry::Set(tree::file(file), blocks))?;
         self.newest.insert(file, inode);
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Writer {
         self.store(core, device, &blocks);
         self.fold_blocks.clone_from(&blocks);
         self.fold = Some(fold);
-        self.order(core, device, &body, Entry::Fold(blocks))
+        self.order(core, device, &body, Entry::Fold(tree::USER, 0, blocks))
     }
 
     /// A quarter of a day passes, and everything moves to the segments.
