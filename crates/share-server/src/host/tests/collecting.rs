@@ -324,6 +324,44 @@ fn retrieved_and_touched_blocks_stay_and_blocks_of_before_a_power_cut_count_as_y
 }
 
 #[test]
+fn restart_goes_on_with_the_retention_that_is_decided() {
+    let world = World::new();
+    let (core, mut device, mut writer) = written(&world, 8).unwrap();
+    let seconds = 2 * 24 * 3600;
+    let retain = trust_shared::calls::decide(Decision::Retain { seconds });
+    let retain = Body::new(vec![retain]).unwrap();
+    let ordered = writer.order(&core, &mut device, &retain, Entry::Other);
+    ordered.unwrap();
+    writer.write(&core, &mut device, 0).unwrap();
+    for _ in 0..8 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    let hasher = writer.hasher.clone();
+    let (_, asked) = tree::version(&hasher, 1, &mut writer.made);
+    for block in &asked {
+        assert!(device.session.cstore(block).unwrap());
+    }
+    // Longer than `keep`, and shorter than what is decided.
+    for _ in 0..6 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    drop((device, core));
+    let core = world.open_with(options(BEFORE)).unwrap();
+    core.count_time();
+    let known = core
+        .book
+        .with(|ages| (ages.window(), ages.knows_the_window()));
+    assert_eq!(known, (8, true));
+    let collected = core.collect();
+    ended(&collected);
+    assert!(collected.removed_blocks > 0);
+    let storage = core.blocks.storage();
+    for block in &asked {
+        assert!(storage.peek(block).unwrap().is_some());
+    }
+}
+
+#[test]
 fn node_that_cannot_be_read_stops_the_collection_and_is_named() {
     let world = World::new();
     let (core, _device, mut writer) = written(&world, 8).unwrap();
