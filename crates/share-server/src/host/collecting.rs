@@ -45,6 +45,7 @@ const FREE_PART: u64 = 10;
 const LEAST: MostSwept = MostSwept {
     blocks: 1 << 16,
     bytes: 32 << 20,
+    time: Duration::from_secs(1),
 };
 /// A step takes this part of all blocks at most.
 const STEP_PART: u64 = 16;
@@ -70,6 +71,8 @@ pub struct Collected {
     pub removed_blocks: u64,
     /// Space that they had, bytes.
     pub removed_bytes: u64,
+    /// Segments that are damaged, and stay as they are.
+    pub damaged_segments: u64,
     /// Why it did not end. What it has removed by then nobody needs.
     pub hindered: Option<Arc<Uncollected>>,
 }
@@ -321,6 +324,7 @@ impl<'a> Run<'a> {
                 lost_blocks: 0,
                 removed_blocks: 0,
                 removed_bytes: 0,
+                damaged_segments: 0,
                 hindered: None,
             },
             pace: Pace::new(core),
@@ -499,6 +503,7 @@ impl<'a> Run<'a> {
                 .blocks
                 .max(usize::try_from(entries / STEP_PART).unwrap_or(LEAST.blocks)),
             bytes: LEAST.bytes.max(entries * INDEX_BYTES),
+            ..LEAST
         };
         while !segments.is_empty() {
             self.core.count_time();
@@ -512,6 +517,7 @@ impl<'a> Run<'a> {
             let swept = storage.sweep(marks, &mut segments, most, grace)?;
             self.told.removed_blocks += swept.blocks;
             self.told.removed_bytes += swept.freed_bytes;
+            self.told.damaged_segments += swept.damaged;
             self.pace.breathe()?;
         }
         Ok(())
