@@ -268,11 +268,6 @@ impl Ages {
         is_old
     }
 
-    /// Whether a step of a sweep has condemned blocks and has not ended.
-    pub fn is_in_step(&self) -> bool {
-        !self.condemned.is_empty()
-    }
-
     /// A step of a sweep has ended, whatever it did: who looks a block up now, looks into what it left.
     pub fn step_ended(&mut self) {
         self.condemned = HashSet::new();
