@@ -65,7 +65,7 @@ pub struct Collected {
     pub pins: u64,
     /// Blocks that are needed.
     pub marked_blocks: u64,
-    /// Blocks of content that are needed and are not here.
+    /// Blocks of content, and of old folds, that are needed and are not here.
     pub lost_blocks: u64,
     /// Blocks that were removed.
     pub removed_blocks: u64,
@@ -238,6 +238,7 @@ impl Core {
                 removed_blocks = collected.removed_blocks,
                 removed_bytes = collected.removed_bytes,
                 marked_blocks = collected.marked_blocks,
+                damaged_segments = collected.damaged_segments,
                 "a collection has ended"
             ),
             Some(why) if matches!(**why, Uncollected::Stopped) => {}

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use share_server::collect::marking::{Marking, Seen, Source, Unmarked};
 use trust::array::ArrayRoot;
 use trust::encode::Encoder;
-use trust::inode::{Content, FileContent, Inode, Time};
+use trust::handle::InodeBlock;
+use trust::inode::{Content, Entry, FileContent, Inode, Time};
 use trust::map::{self, MapRoot, Salt};
 use trust::reach::{Found, Wanted};
 use trust::{Handle, Kind, Reject};
@@ -154,7 +155,7 @@ fn old_fold_keeps_names_and_attributes_and_no_content() {
 #[test]
 fn what_is_missing_or_malformed_stops_a_walk_of_the_window_and_no_walk_of_an_old_fold() {
     let mut made = Made::new();
-    let (root, blocks, _) = folded(&mut made);
+    let (root, blocks, content) = folded(&mut made);
     let wrong = MapRoot {
         entries: root.entries + 1,
         ..root
@@ -166,7 +167,7 @@ fn what_is_missing_or_malformed_stops_a_walk_of_the_window_and_no_walk_of_an_old
     old.names(&wrong).unwrap();
     // What was passed over was not entered.
     old.table(&root).unwrap();
-    assert_eq!(lacks(old, &blocks), []);
+    assert_eq!(lacks(old, &[blocks, content].concat()), []);
     let nothing = Made::new();
     let why = marking(&nothing).table(&root);
     assert!(matches!(why, Err(Unmarked::Missing(_))), "{why:?}");
@@ -198,6 +199,7 @@ fn node(level: u8, items: &[(&[u8], Item)], made: &mut Made) -> Handle {
         e.bytes(key);
         match item {
             Item::Value(value) => drop(e.bytes(value)),
+            Item::File(inode) => drop(e.bytes(&Entry::Block(*inode).encode())),
             Item::Child(child, entries) => drop(e.raw(child.as_bytes()).varint(*entries)),
         }
     }
@@ -210,21 +212,32 @@ fn node(level: u8, items: &[(&[u8], Item)], made: &mut Made) -> Handle {
 #[derive(Clone, Copy)]
 enum Item {
     Value(&'static [u8]),
+    File(Handle<InodeBlock>),
     Child(Handle, u64),
+}
+
+/// An inode in a block of its own.
+fn sealed(seconds: i64, made: &mut Made) -> Handle<InodeBlock> {
+    let content = Content::Regular(FileContent::Empty);
+    let mtime = Time { seconds, nanos: 0 };
+    let inode = Inode::new(0o644, mtime, content);
+    let (handle, block) = tree::hasher().seal::<InodeBlock>(Bytes::from(inode.encode()));
+    made.insert(handle.any(), (Kind::Inode, block.into_bytes()));
+    handle
 }
 
 #[test]
 fn wrong_neighbour_in_one_old_fold_hides_nothing_of_another() {
     let mut made = Made::new();
     let keys: Vec<[u8; 2]> = (0..32_u8).map(|number| [number / 4, number % 4]).collect();
-    let leaves: Vec<(&[u8], Item)> = keys
-        .chunks(4)
-        .map(|keys| {
-            let values = keys.iter().map(|key| (key.as_slice(), Item::Value(b"\0")));
-            let values: Vec<(&[u8], Item)> = values.collect();
-            (values[0].0, Item::Child(node(1, &values, &mut made), 4))
-        })
-        .collect();
+    let (mut leaves, mut inodes): (Vec<(&[u8], Item)>, Vec<Handle>) = Default::default();
+    for keys in keys.chunks(4) {
+        let inode = sealed(leaves.len() as i64, &mut made);
+        inodes.push(inode.any());
+        let files = keys.iter().map(|key| (key.as_slice(), Item::File(inode)));
+        let files: Vec<(&[u8], Item)> = files.collect();
+        leaves.push((files[0].0, Item::Child(node(1, &files, &mut made), 4)));
+    }
     let first = node(2, &leaves[..4], &mut made);
     let second = node(2, &leaves[4..], &mut made);
     let good = MapRoot {
@@ -244,19 +257,12 @@ fn wrong_neighbour_in_one_old_fold_hides_nothing_of_another() {
         entries: 32,
         salt: Salt::default(),
     };
-    let below: Vec<Handle> = leaves[..4]
-        .iter()
-        .filter_map(|(_, item)| match item {
-            Item::Child(leaf, _) => Some(*leaf),
-            Item::Value(_) => None,
-        })
-        .collect();
     let why = marking(&made).inode(&directory_of(&bad));
     assert!(matches!(why, Err(Unmarked::Malformed(..))), "{why:?}");
     let mut marking = marking(&made);
     marking.names(&bad).unwrap();
     marking.names(&good).unwrap();
-    assert_eq!(lacks(marking, &below), []);
+    assert_eq!(lacks(marking, &inodes[..4]), []);
 }
 
 #[test]
@@ -264,14 +270,14 @@ fn inode_that_only_a_row_names_is_marked_with_its_content() {
     let mut made = Made::new();
     let hasher = tree::hasher();
     let (inode, content) = tree::version(&hasher, 3, &mut made);
-    let (handle, block) = hasher.seal::<trust::handle::InodeBlock>(Bytes::from(inode.encode()));
+    let (handle, block) = hasher.seal::<InodeBlock>(Bytes::from(inode.encode()));
     made.insert(handle.any(), (Kind::Inode, block.into_bytes()));
     let rows = [
         (Row::Policy, vec![1]),
         (Row::Inode(tree::file(1).into()), {
             let mut e = Encoder::new();
             e.varint(9).u8(1);
-            e.raw(&trust::inode::Entry::Block(handle).encode());
+            e.raw(&Entry::Block(handle).encode());
             e.finish()
         }),
         (Row::Inode(tree::file(2).into()), vec![9, 0]),
