@@ -36,7 +36,7 @@ fn explore(histories: u64, steps: usize, without: Without) -> Result<u64, String
 
 fn histories() -> u64 {
     match std::env::var_os("BULLA_LONG") {
-        Some(_) => 20_000,
+        Some(_) => 5_000,
         None => 500,
     }
 }
