@@ -19,6 +19,7 @@ use crate::index::Location;
 use crate::index::run::Lookup;
 use crate::names::FileId;
 use crate::notes::{self, Note};
+use crate::segment::Contents;
 use crate::view::View;
 
 /// A segment is rewritten when less than this part of it is live, percent.
@@ -153,6 +154,25 @@ impl Marks {
     fn key(&self, at: &Location) -> Option<(u32, u64)> {
         let ordinal = *self.ordinals.get(&at.segment)?;
         Some((ordinal, u64::from(ordinal) << 32 | u64::from(at.offset)))
+    }
+
+    /// The marked blocks of these. They are all that a segment has.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when others of the segment are marked: the list is wrong.
+    pub(crate) fn live_of(&self, id: FileId, contents: &Contents) -> Result<Contents, StoreError> {
+        let live = contents.iter().filter(|(_, at)| self.is_live(at));
+        let live: Contents = live.copied().collect();
+        let ordinal = self.ordinals.get(&id);
+        let marked = ordinal.and_then(|ordinal| self.live_bytes.get(*ordinal as usize));
+        let listed: u64 = live.iter().map(|(_, at)| u64::from(at.len)).sum();
+        match listed == marked.copied().unwrap_or_default() {
+            true => Ok(live),
+            false => {
+                let why = "the list of its blocks lacks some that are needed";
+                Err(damaged(&*self.disk, &id.segment(), why))
+            }
+        }
     }
 
     pub(crate) fn is_live(&self, at: &Location) -> bool {

@@ -4,6 +4,7 @@
 //! Whether a block is the right one, only `trust::Hasher::check` decides;
 //! [`Repository::read_verified`] calls it.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -167,6 +168,13 @@ impl Repository {
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         Ok(true)
+    }
+
+    /// Closes segments that neither the index nor these need.
+    pub(crate) fn close_segments(&self, but: &HashSet<FileId>) {
+        let mut needed = self.view().segments();
+        needed.extend(but);
+        self.shared.segments.close_others(&needed);
     }
 
     /// The statements as of the last [`Repository::refresh`]; empty before the first version.

@@ -164,6 +164,23 @@ pub fn by_footer(disk: &dyn Disk, id: FileId) -> Result<Option<Contents>, StoreE
     footer(&*file, id, len).map_err(|e| io_error(disk, &id.segment(), e))
 }
 
+/// Lists a segment by its footer, for who removes what is not on the list. The records before the first damaged one are no
+/// list for that: there may be readable ones after it.
+///
+/// # Errors
+/// As [`by_footer`]; [`StoreError::Damaged`] when the footer is damaged, or there is no such file.
+pub(crate) fn whole_list(disk: &dyn Disk, id: FileId) -> Result<Contents, StoreError> {
+    let name = id.segment();
+    match by_footer(disk, id) {
+        Ok(Some(contents)) => Ok(contents),
+        Ok(None) => Err(damaged(disk, &name, "the list of its blocks is damaged")),
+        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Err(
+            damaged(disk, &name, "the index names it, but it does not exist"),
+        ),
+        Err(error) => Err(error),
+    }
+}
+
 /// Lists a segment by reading its records, up to the first that is damaged.
 ///
 /// # Errors

@@ -109,6 +109,12 @@ impl OpenSegments {
         OpenSegments(Cache::new(OPEN_SEGMENTS))
     }
 
+    /// Closes the segments that are not among these, once their reads have ended. A file that is removed has its space
+    /// until then.
+    pub fn close_others(&self, but: &HashSet<FileId>) {
+        self.0.retain(|id, _| but.contains(id));
+    }
+
     /// Opens a segment, or takes the open one. An open segment stays readable when its file is
     /// removed.
     pub fn get(&self, disk: &dyn Disk, id: FileId) -> Result<Arc<dyn DiskFile>, StoreError> {

@@ -24,6 +24,7 @@ use trust::history::LogPoint;
 use trust::{Handle, Record};
 
 use crate::StoreError;
+use crate::collect::CollectedNote;
 use crate::disk::{Disk, Lock, damaged, io_error, replace_file};
 use crate::head::{Head, MAX_RUNS, MAX_STATEMENT_BYTES, RunName};
 use crate::history_log::LogAppend;
@@ -106,6 +107,8 @@ impl Writer {
         repository.refresh()?;
         let view = repository.view();
         let cleared = clear_leftovers(&*disk, &view)?;
+        // Who has a removed file open keeps its space. Reads by the old index end by themselves.
+        repository.close_segments(&CollectedNote::load(&*disk)?.protected_now());
         if cleared > 0 {
             tracing::info!(
                 repository = disk.place(),
@@ -217,6 +220,11 @@ impl Writer {
     /// Length of the records that were appended since the last commit, bytes.
     pub fn pending_bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether no earlier call has broken it.
+    pub fn is_usable(&self) -> bool {
+        !self.broken
     }
 
     fn usable(&self) -> Result<(), StoreError> {

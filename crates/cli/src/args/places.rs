@@ -57,7 +57,7 @@ pub struct ServeShared {
     /// Space for what was written and not moved to its place yet, at least 4MiB; only with --accept [default: 256MiB]
     #[arg(long, value_name = "SIZE", requires = "accept", value_parser = crate::units::parse_size)]
     pub ring: Option<u64>,
-    /// When blocks that nobody needs any more are removed: once a day, never, or also at the start [default: never]
+    /// When blocks that nobody needs any more are removed: once a day, never, or also at the start [default: auto]
     #[arg(long, value_name = "WHEN", value_enum, requires = "orderer_key")]
     pub collect: Option<Collect>,
     /// Keep what was replaced for so long, at least 1d; a volume's `share retain` counts more [default: 30d]

@@ -112,10 +112,7 @@ impl Storage {
         if moves.is_empty() && direct.is_empty() {
             return Ok(());
         }
-        let writer = match writer {
-            Some(writer) => writer,
-            none => none.insert(Writer::begin(&self.repository)?),
-        };
+        let writer = self.writing(writer)?;
         let mut appended = false;
         for block in direct.iter_mut().flat_map(|batch| &mut batch.blocks) {
             block.is_new = self.put(writer, &block.record)?;

@@ -12,6 +12,7 @@ use trust::{Handle, Record};
 
 use super::calls::{TRIES, record_of};
 use super::error::Error;
+use super::gather::verify;
 use super::storage::{Storage, lock};
 use crate::collect::book::Book;
 
@@ -51,6 +52,11 @@ impl Storage {
         self.read_permanent(handle)
     }
 
+    /// Whether a record is the block that its name says, however malformed.
+    pub fn is_right(&self, record: &Record) -> bool {
+        verify(&self.hasher, record).is_ok()
+    }
+
     /// A step of a sweep: removes what is neither marked nor young from the first of these segments. Nothing moves to
     /// the segments meanwhile.
     ///
@@ -67,16 +73,42 @@ impl Storage {
             return Ok(Swept::default());
         };
         let mut held = lock(&self.writer);
-        let writer = match &mut *held {
-            Some(writer) => writer,
-            none => none.insert(Writer::begin(&self.repository)?),
-        };
+        let writer = self.writing(&mut held)?;
         let swept = writer.sweep(marks, segments, &Judge(book), most, grace);
-        book.with(|ages| ages.step_ended());
-        if swept.is_err() {
+        let is_usable = writer.is_usable();
+        // Before this process has read what the step left, it would find removed blocks where they were.
+        match self.repository.refresh() {
+            Ok(_) => self.end_step(),
+            Err(error) => {
+                tracing::warn!(%error, "the index is not read after a sweep");
+                *held = None;
+            }
+        }
+        if !is_usable {
             *held = None;
         }
         Ok(swept?)
+    }
+
+    /// The writer of the segments. One that begins reads the newest index, so a step of a sweep has ended then.
+    pub(super) fn writing<'a>(
+        &self,
+        held: &'a mut Option<Writer>,
+    ) -> Result<&'a mut Writer, Error> {
+        Ok(match held {
+            Some(writer) => writer,
+            none => {
+                let writer = none.insert(Writer::begin(&self.repository)?);
+                self.end_step();
+                writer
+            }
+        })
+    }
+
+    fn end_step(&self) {
+        if let Some(book) = self.ages.get() {
+            book.with(|ages| ages.step_ended());
+        }
     }
 
     /// Removes files whose grace is over.
@@ -87,8 +119,7 @@ impl Storage {
         let mut held = lock(&self.writer);
         // There is one writer at a time, and one that begins clears.
         *held = None;
-        *held = Some(Writer::begin(&self.repository)?);
-        Ok(())
+        self.writing(&mut held).map(drop)
     }
 }
 

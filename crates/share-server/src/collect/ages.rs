@@ -142,9 +142,15 @@ impl Ages {
         self.window = ticks;
     }
 
+    /// It is so late now, whatever size the log has. Without this, what is touched during a long walk would be recorded as
+    /// older than it is.
+    pub fn wake(&mut self, now: u32) {
+        self.now = self.now.max(now);
+    }
+
     /// Time goes on: the log has this size now.
     pub fn advance(&mut self, now: u32, size: u64) {
-        self.now = self.now.max(now);
+        self.wake(now);
         let last = self.sizes.last();
         if last.is_none_or(|(tick, _)| *tick < self.now) {
             self.sizes.push((self.now, size));
@@ -161,10 +167,11 @@ impl Ages {
             });
         }
         // Touches before the window make nobody young.
-        if let Some(past) = self.now.checked_sub(self.window.saturating_add(1)) {
-            self.unknown = self.unknown.max(past);
-        }
-        let unknown = self.unknown;
+        let past = self.now.checked_sub(self.window.saturating_add(1));
+        let Some(unknown) = past.filter(|past| *past > self.unknown) else {
+            return;
+        };
+        self.unknown = unknown;
         self.touched.retain(|record| record.tick() > unknown);
         if self.touched.capacity() > 4 * self.touched.len().max(1 << 12) {
             let seed = &self.seed;
@@ -192,6 +199,10 @@ impl Ages {
 
     /// These segments are there. New ones have come now, or shortly before.
     pub fn segments(&mut self, all: &[FileId]) {
+        let is_known = |id| self.arrived.contains_key(id);
+        if all.len() == self.arrived.len() && all.iter().all(is_known) {
+            return;
+        }
         let before = std::mem::take(&mut self.arrived);
         let arrived = all
             .iter()
@@ -257,7 +268,7 @@ impl Ages {
         is_old
     }
 
-    /// A step of a sweep has ended, whatever it did.
+    /// A step of a sweep has ended, whatever it did: who looks a block up now, looks into what it left.
     pub fn step_ended(&mut self) {
         self.condemned = HashSet::new();
         self.steps += 1;

@@ -87,6 +87,8 @@ struct State {
     journal: Option<Journal>,
     /// Time was kept last.
     kept: Duration,
+    /// The tick in which the files were begun.
+    begun: u32,
     closed: bool,
 }
 
@@ -137,6 +139,7 @@ impl Book {
             clock,
             times,
             state: Mutex::new(State {
+                begun: ages.now(),
                 ages,
                 journal: None,
                 kept: before,
@@ -154,6 +157,10 @@ impl Book {
         before + (self.clock)().saturating_sub(start)
     }
 
+    fn tick(&self) -> u32 {
+        ticks(self.elapsed(), self.times.tick).min(MAX_TICK)
+    }
+
     /// The rules, to ask or to change what is not kept.
     pub fn with<T>(&self, ask: impl FnOnce(&mut Ages) -> T) -> T {
         ask(&mut lock(&self.state).ages)
@@ -166,6 +173,7 @@ impl Book {
         if state.closed {
             return None;
         }
+        state.ages.wake(self.tick());
         let touched = state.ages.touch(block, steps);
         if let Touched::New(record) = touched {
             self.keep(&mut state, record.0);
@@ -199,10 +207,7 @@ impl Book {
         let elapsed = self.elapsed();
         let is_new_tick = {
             let mut state = lock(&self.state);
-            let before = state.ages.now();
-            state
-                .ages
-                .advance(ticks(elapsed, self.times.tick).min(MAX_TICK), size);
+            state.ages.advance(self.tick(), size);
             state.ages.segments(segments);
             let is_due = elapsed.saturating_sub(state.kept) >= self.times.tick / PARTS;
             if is_due {
@@ -210,7 +215,7 @@ impl Book {
                 let ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
                 self.keep(&mut state, ms << 16 | TIME);
             }
-            before < state.ages.now() || state.journal.is_none()
+            state.begun < state.ages.now() || state.journal.is_none()
         };
         match is_new_tick {
             true => self.begin_anew(),
@@ -229,6 +234,7 @@ impl Book {
                 return Ok(());
             }
             state.journal = Some(journal);
+            state.begun = state.ages.now();
             (state.ages.known(), self.elapsed())
         };
         self.write(&known, elapsed, Some(id))?;

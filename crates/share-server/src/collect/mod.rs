@@ -10,12 +10,10 @@
 //! |---|---|
 //! | [`ages`] | how old blocks are, and where the window begins; without input or output |
 //! | [`needed`] | which folds and entries are needed; without input or output |
-//! | [`chain`] | what of older folds a device needs that begins with the first leaf; without input or output |
 //! | [`marking`] | the walk over what these name; without input or output |
 //! | [`book`] | the ages and their files |
 
 pub mod ages;
 pub mod book;
-pub mod chain;
 pub mod marking;
 pub mod needed;

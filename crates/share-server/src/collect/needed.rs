@@ -2,6 +2,11 @@
 //! fold with effect before it, and all that any entry since names, with or without effect (design `share.md`,
 //! *Collection*).
 //!
+//! A device that begins with the log's first leaf judges entries as old as the log: those that a step of its forgetting
+//! leaves, those that changed a directory of which it counts the entries, and those that came between a fold's position
+//! and its entry. It reads nothing for that but bodies, and the names and attributes in folds with effect. So these are
+//! needed of all folds ([`Folds::roots`]).
+//!
 //! Which folds have effect is judged by the evaluator of [`trust_shared::effect`], which is given nothing but members and
 //! folds: a fold depends on nothing else. No other op is judged, but for the permission of its author.
 
@@ -126,6 +131,12 @@ impl Folds {
         Ok(())
     }
 
+    /// The i-tables of all folds with effect, each with the position of its fold.
+    pub fn roots(&self) -> impl Iterator<Item = (u64, MapRoot)> + '_ {
+        let all = self.by.values().flatten();
+        all.filter_map(|folded| Some((folded.at, folded.fold.root?)))
+    }
+
     /// The last fold with effect before a position.
     pub fn before(&self, principal: &Principal, position: u64) -> Option<Folded> {
         let all = self.by.get(principal)?;
@@ -177,17 +188,13 @@ pub struct Positions {
     pub pins: BTreeSet<u64>,
 }
 
-fn root_of(folded: &Folded) -> Option<(u64, MapRoot)> {
-    Some((folded.at, folded.fold.root?))
-}
-
-/// Which entries and folds are needed for some positions.
+/// Which entries and folds are needed for some positions. Bounded by the folds of the log: however many positions are
+/// pinned between two of them, they are one span.
 #[derive(Debug)]
 pub struct Spans {
     roots: Vec<(u64, MapRoot)>,
-    /// The folds that are needed with all files.
-    whole: BTreeSet<(Principal, u64)>,
-    /// For principals with folds: positions of entries whose changes are in none of the folds that are needed.
+    /// For principals with folds: positions of entries whose changes are in none of the folds that are needed, ascending,
+    /// and apart from each other.
     spans: BTreeMap<Principal, Vec<(u64, u64)>>,
     /// The same for others.
     unfolded: u64,
@@ -198,44 +205,42 @@ impl Spans {
     /// What these positions need.
     pub fn new(folds: &Folds, positions: &Positions) -> Spans {
         let Positions { begin, end, pins } = positions;
-        let mut spans = BTreeMap::new();
-        let (mut roots, mut whole) = (Vec::new(), BTreeSet::new());
+        let (mut roots, mut spans) = (Vec::new(), BTreeMap::new());
         for (principal, all) in &folds.by {
             let mut of = Vec::new();
-            for (from, to) in pins.iter().map(|pin| (*pin, *pin)).chain([(*begin, *end)]) {
-                let last = folds.before(principal, from);
-                of.push((last.map_or(0, |folded| folded.fold.upto), to));
-                whole.extend(last.map(|folded| (*principal, folded.at)));
-                roots.extend(last.as_ref().and_then(root_of));
+            let folded = std::iter::once(None).chain(all.iter().map(Some));
+            for (number, folded) in folded.enumerate() {
+                // The positions of which this is the last fold.
+                let first = folded.map_or(0, |folded| folded.at.saturating_add(1));
+                let last = all.get(number).map_or(u64::MAX, |next| next.at);
+                let is_last = first <= last;
+                let pinned = is_last.then(|| pins.range(first..=last).next_back().copied());
+                let within = (first..=last).contains(begin).then_some(*end);
+                let to = pinned.flatten().max(within);
+                let from = folded.map_or(0, |folded| folded.fold.upto);
+                of.extend(to.map(|to| (from, to)));
+                let is_needed = |folded: &&Folded| to.is_some() || folded.at >= *begin;
+                let root = |folded: &Folded| Some((folded.at, folded.fold.root?));
+                roots.extend(folded.filter(is_needed).and_then(root));
             }
-            let within = all.iter().filter(|folded| folded.at >= *begin);
-            whole.extend(within.clone().map(|folded| (*principal, folded.at)));
-            roots.extend(within.filter_map(root_of));
-            spans.insert(*principal, of);
+            spans.insert(*principal, joined(of));
         }
         let newest = pins.last().copied().unwrap_or(0).max(*end);
         let starts = folds.named.iter().map(|principal| {
             let of = spans.get(principal);
-            let starts = of.map(|of| of.iter().map(|(from, _)| *from).min());
-            starts.flatten().unwrap_or(0)
+            of.and_then(|of| of.first()).map_or(0, |(from, _)| *from)
         });
         Spans {
             reads_from: starts.min().unwrap_or(newest),
             roots,
-            whole,
             spans,
             unfolded: newest,
         }
     }
 
-    /// The i-tables that are needed, each with the position of its fold, some more than once.
+    /// The i-tables that are needed with all files, each with the position of its fold.
     pub fn roots(&self) -> &[(u64, MapRoot)] {
         &self.roots
-    }
-
-    /// Whether a fold of the principal is needed with all files.
-    pub fn has_whole(&self, principal: &Principal, at: u64) -> bool {
-        self.whole.contains(&(*principal, at))
     }
 
     /// No entry before this position is needed.
@@ -245,22 +250,12 @@ impl Spans {
 
     /// Whether what an entry at this position names of a principal's files is needed.
     pub fn has(&self, principal: &Principal, position: u64) -> bool {
-        match self.spans.get(principal) {
-            Some(spans) => spans
-                .iter()
-                .any(|(from, to)| (*from..*to).contains(&position)),
-            None => position < self.unfolded,
-        }
-    }
-
-    /// Whether that is so for all positions from the first on and before the second.
-    pub fn has_all(&self, principal: &Principal, first: u64, second: u64) -> bool {
-        match self.spans.get(principal) {
-            Some(spans) => spans
-                .iter()
-                .any(|(from, to)| *from <= first && second <= *to),
-            None => second <= self.unfolded,
-        }
+        let Some(spans) = self.spans.get(principal) else {
+            return position < self.unfolded;
+        };
+        let after = spans.partition_point(|(from, _)| *from <= position);
+        let last = after.checked_sub(1).and_then(|last| spans.get(last));
+        last.is_some_and(|(_, to)| position < *to)
     }
 
     /// The inodes of an entry that are needed.
@@ -282,4 +277,16 @@ impl Spans {
             _ => None,
         })
     }
+}
+
+/// Spans with ascending beginnings, those joined that touch.
+fn joined(spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in spans {
+        match joined.last_mut() {
+            Some((_, end)) if from <= *end => *end = to.max(*end),
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
 }

@@ -21,7 +21,6 @@ use super::record::StoredLeaf;
 use super::{Core, HostError};
 use crate::blocks;
 use crate::blocks::storage::lock;
-use crate::collect::chain::Chain;
 use crate::collect::marking::{Marking, Seen, Source, Unmarked};
 use crate::collect::needed::{Folds, Positions, Spans, Unjudged};
 use ordering::roster::Roster;
@@ -46,6 +45,7 @@ const FREE_PART: u64 = 10;
 const LEAST: MostSwept = MostSwept {
     blocks: 1 << 16,
     bytes: 32 << 20,
+    time: Duration::from_secs(1),
 };
 /// A step takes this part of all blocks at most.
 const STEP_PART: u64 = 16;
@@ -65,12 +65,14 @@ pub struct Collected {
     pub pins: u64,
     /// Blocks that are needed.
     pub marked_blocks: u64,
-    /// Blocks of content that are needed and are not here.
+    /// Blocks of content, and of old folds, that are needed and are not here.
     pub lost_blocks: u64,
     /// Blocks that were removed.
     pub removed_blocks: u64,
     /// Space that they had, bytes.
     pub removed_bytes: u64,
+    /// Segments that are damaged, and stay as they are.
+    pub damaged_segments: u64,
     /// Why it did not end. What it has removed by then nobody needs.
     pub hindered: Option<Arc<Uncollected>>,
 }
@@ -127,7 +129,7 @@ pub(super) fn run(core: &Arc<Core>) {
     };
     let mut quiet = Quiet::default();
     let mut clear_at: Option<Instant> = None;
-    let pause = LOOK_EVERY.min(quarter / 8).max(Duration::from_millis(1));
+    let pause = pause(quarter);
     loop {
         core.count_time();
         if clear_at.is_some_and(|at| at <= Instant::now()) {
@@ -157,11 +159,28 @@ struct Quiet(Option<(u64, Instant)>);
 impl Core {
     /// Time goes on for the ages of blocks.
     pub(super) fn count_time(&self) {
-        let size = lock(&self.state).orderer.published();
+        let (size, keep) = {
+            let state = lock(&self.state);
+            let (size, ledger) = (state.orderer.published(), state.orderer.ledger());
+            // What is decided and not durable yet counts for nothing.
+            let is_durable = ledger.size() == size;
+            let members = ledger.volume().members();
+            (size, is_durable.then(|| self.kept_for(members)))
+        };
+        if let Some(keep) = keep {
+            // Before time goes on: after a start, this forgets what is older than the window.
+            self.book.with(|ages| ages.set_window(keep));
+        }
         let segments = self.blocks.storage().repository().segments();
         if let Err(error) = self.book.go_on(size, &segments) {
             tracing::warn!(%error, "when blocks were used last is not written");
         }
+    }
+
+    /// The retention: what the administrators have decided, or else what the operator wishes.
+    fn kept_for(&self, members: &Members) -> u32 {
+        let keep = members.retention_s().map(Duration::from_secs);
+        quarters(keep.unwrap_or(self.options.collection.keep))
     }
 
     /// Whether a collection is due, and the moment is good.
@@ -219,6 +238,7 @@ impl Core {
                 removed_blocks = collected.removed_blocks,
                 removed_bytes = collected.removed_bytes,
                 marked_blocks = collected.marked_blocks,
+                damaged_segments = collected.damaged_segments,
                 "a collection has ended"
             ),
             Some(why) if matches!(**why, Uncollected::Stopped) => {}
@@ -233,11 +253,53 @@ impl Core {
     }
 }
 
+/// Work and rest of a collection, and the time that is counted meanwhile.
+struct Pace<'a> {
+    core: &'a Core,
+    shift: Instant,
+    counted: Instant,
+}
+
+impl<'a> Pace<'a> {
+    fn new(core: &'a Core) -> Pace<'a> {
+        let now = Instant::now();
+        Pace {
+            core,
+            shift: now,
+            counted: now,
+        }
+    }
+
+    /// Rests if it is time.
+    fn breathe(&mut self) -> Result<(), Uncollected> {
+        let worked = self.shift.elapsed();
+        if worked < SHIFT {
+            return Ok(());
+        }
+        let options = &self.core.options.collection;
+        let goes_on = self.core.rest(worked * options.rest);
+        if self.counted.elapsed() >= pause(options.quarter) {
+            self.core.count_time();
+            self.counted = Instant::now();
+        }
+        self.shift = Instant::now();
+        match goes_on {
+            true => Ok(()),
+            false => Err(Uncollected::Stopped),
+        }
+    }
+}
+
+/// How often time is counted.
+fn pause(quarter: Duration) -> Duration {
+    LOOK_EVERY.min(quarter / 8).max(Duration::from_millis(1))
+}
+
 /// One collection.
 struct Run<'a> {
     core: &'a Core,
     told: Collected,
-    shift: Instant,
+    pace: Pace<'a>,
 }
 
 /// What a collection goes by.
@@ -263,9 +325,10 @@ impl<'a> Run<'a> {
                 lost_blocks: 0,
                 removed_blocks: 0,
                 removed_bytes: 0,
+                damaged_segments: 0,
                 hindered: None,
             },
-            shift: Instant::now(),
+            pace: Pace::new(core),
         }
     }
 
@@ -288,27 +351,20 @@ impl<'a> Run<'a> {
         self.sweep(&ground, &marks)
     }
 
-    /// Rests if it is time.
-    fn breathe(&mut self) -> Result<(), Uncollected> {
-        let worked = self.shift.elapsed();
-        if worked < SHIFT {
-            return Ok(());
-        }
-        let goes_on = self.core.rest(worked * self.core.options.collection.rest);
-        self.shift = Instant::now();
-        match goes_on {
-            true => Ok(()),
-            false => Err(Uncollected::Stopped),
-        }
-    }
-
-    /// What is needed, by what the log says now.
+    /// What is needed, by what the log says now. What decides it is durable: after a crash the log may lack what was not.
     fn ground(&self) -> Result<Ground, Uncollected> {
+        // Entries that come after this may rest on blocks that were used before.
+        let tick = self.core.book.with(|ages| ages.now());
         let (roster, end) = {
             let state = lock(&self.core.state);
             let ledger = state.orderer.ledger();
-            (ledger.volume().clone(), state.orderer.published())
+            (ledger.volume().clone(), ledger.size())
         };
+        while lock(&self.core.state).orderer.published() < end {
+            if !self.core.rest(SLICE) {
+                return Err(Uncollected::Stopped);
+            }
+        }
         if let Some(at) = roster.lost() {
             return Err(Uncollected::Unsure {
                 what: format!("the entry at {at}"),
@@ -316,11 +372,10 @@ impl<'a> Run<'a> {
             });
         }
         let members = Arc::clone(roster.members());
-        let keep = members.retention_s().map(Duration::from_secs);
-        let keep = quarters(keep.unwrap_or(self.core.options.collection.keep));
-        let (begin, tick) = self.core.book.with(|ages| {
+        let keep = self.core.kept_for(&members);
+        let begin = self.core.book.with(|ages| {
             ages.set_window(keep);
-            (ages.begin().min(end), ages.now())
+            ages.begin().min(end)
         });
         let checkpoints: Vec<_> = lock(&self.core.board).checkpoints().collect();
         let marked = checkpoints.iter().map(|checkpoint| checkpoint.log.size);
@@ -355,7 +410,7 @@ impl<'a> Run<'a> {
                 }
             }
             next = until;
-            self.breathe()?;
+            self.pace.breathe()?;
         }
         Ok(())
     }
@@ -374,9 +429,16 @@ impl<'a> Run<'a> {
         let Leaf::Entry(entry) = stored.decode().map_err(unsure)? else {
             return Ok(None);
         };
-        let (Some(body), Some(written)) = (&stored.body, ground.roster.written(at, &entry)) else {
+        if entry.signed().entry().is_resume() {
             return Ok(None);
+        }
+        let lacks = |what: &str| Uncollected::Unsure {
+            what: format!("the entry at {at}"),
+            why: format!("{what} is not here"),
         };
+        let body = stored.body.as_ref().ok_or_else(|| lacks("its body"))?;
+        let written = ground.roster.written(at, &entry);
+        let written = written.ok_or_else(|| lacks("its author"))?;
         let body = Body::decode(body).map_err(unsure)?;
         Ok(Some((written, body)))
     }
@@ -404,8 +466,7 @@ impl<'a> Run<'a> {
             storage,
             marks,
             temporary: HashSet::new(),
-            shift: Instant::now(),
-            core: self.core,
+            pace: Pace::new(self.core),
         };
         let mut marking = Marking::new(source);
         for checkpoint in &ground.checkpoints {
@@ -425,37 +486,13 @@ impl<'a> Run<'a> {
             }
             Ok(())
         })?;
-        // Last: a node on a path is marked without what is below it.
-        self.chain(ground, Chain::new(folds, spans), &mut marking)?;
+        // Last: most of it is in the others.
+        for (at, root) in folds.roots() {
+            let marked = marking.names(&root);
+            marked.map_err(|why| unmarked(why, || format!("the fold at {at}")))?;
+        }
         self.told.lost_blocks = marking.lost().0;
         Ok(marking.into_source().marks)
-    }
-
-    /// Marks what is needed of older folds.
-    fn chain(
-        &mut self,
-        ground: &Ground,
-        mut chain: Chain<'_>,
-        marking: &mut Marking<Everywhere<'_>>,
-    ) -> Result<(), Uncollected> {
-        let mut end = ground.positions.end;
-        while end > 0 && !chain.is_done(end) {
-            let begin = end.saturating_sub(AT_ONCE);
-            let leaves = self.core.read(begin..end)?;
-            let newest_first = leaves.iter().rev();
-            for (at, stored) in (begin..end).rev().zip(newest_first) {
-                if let Some((written, body)) = self.written(ground, at, stored)? {
-                    for path in chain.entry(&written, &body, &ground.members) {
-                        let what = || format!("the entry at {at}");
-                        let marked = marking.path(&path);
-                        marked.map_err(|why| unmarked(why, what))?;
-                    }
-                }
-            }
-            end = begin;
-            self.breathe()?;
-        }
-        Ok(())
     }
 
     fn sweep(&mut self, ground: &Ground, marks: &Marks) -> Result<(), Uncollected> {
@@ -467,6 +504,7 @@ impl<'a> Run<'a> {
                 .blocks
                 .max(usize::try_from(entries / STEP_PART).unwrap_or(LEAST.blocks)),
             bytes: LEAST.bytes.max(entries * INDEX_BYTES),
+            ..LEAST
         };
         while !segments.is_empty() {
             self.core.count_time();
@@ -480,7 +518,8 @@ impl<'a> Run<'a> {
             let swept = storage.sweep(marks, &mut segments, most, grace)?;
             self.told.removed_blocks += swept.blocks;
             self.told.removed_bytes += swept.freed_bytes;
-            self.breathe()?;
+            self.told.damaged_segments += swept.damaged;
+            self.pace.breathe()?;
         }
         Ok(())
     }
@@ -503,25 +542,18 @@ fn unmarked(why: Unmarked<Uncollected>, what: impl Fn() -> String) -> Uncollecte
 
 /// The blocks of the segments, and those that are still in the temporary log.
 struct Everywhere<'a> {
-    core: &'a Core,
     storage: &'a blocks::Storage,
     marks: Marks,
     /// Blocks that were in the temporary log only when they were seen.
     temporary: HashSet<Handle>,
-    shift: Instant,
+    pace: Pace<'a>,
 }
 
 impl Source for Everywhere<'_> {
     type Error = Uncollected;
 
     fn mark(&mut self, block: &Handle) -> Result<Seen, Uncollected> {
-        let worked = self.shift.elapsed();
-        if worked >= SHIFT {
-            if !self.core.rest(worked * self.core.options.collection.rest) {
-                return Err(Uncollected::Stopped);
-            }
-            self.shift = Instant::now();
-        }
+        self.pace.breathe()?;
         // The segments first: what is in the temporary log may be dropped there, and then the other copy is needed.
         if let Some(seen) = self.permanent(block)? {
             return Ok(seen);
@@ -537,7 +569,7 @@ impl Source for Everywhere<'_> {
         Ok(self.permanent(block)?.unwrap_or(Seen::Absent))
     }
 
-    fn read(&mut self, wanted: &Wanted) -> Result<Found, Uncollected> {
+    fn read(&mut self, wanted: &Wanted) -> Result<Result<Found, Reject>, Uncollected> {
         let handle = wanted.handle();
         let unsure = |why: String| Uncollected::Unsure {
             what: String::new(),
@@ -549,8 +581,10 @@ impl Source for Everywhere<'_> {
             Err(blocks::Error::Log(why)) => return Err(blocks::Error::Log(why).into()),
             Err(why) => return Err(unsure(why.to_string())),
         };
-        let found = wanted.unpack(self.storage.hasher(), &record.frame);
-        found.map_err(|why| unsure(why.to_string()))
+        match wanted.unpack(self.storage.hasher(), &record.frame) {
+            Err(why) if !self.storage.is_right(&record) => Err(unsure(why.to_string())),
+            found => Ok(found),
+        }
     }
 }
 

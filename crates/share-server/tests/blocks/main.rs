@@ -10,3 +10,4 @@ mod measure;
 mod served;
 mod spec;
 mod support;
+mod sweeping;

@@ -189,3 +189,40 @@ fn no_power_cut_makes_a_used_block_old() {
     println!("{checked} outcomes");
     assert!(checked > 100, "{checked} are too few");
 }
+
+#[test]
+fn touch_is_as_old_as_it_is_although_nobody_has_counted_time() {
+    let (disk, time) = (CrashDisk::new(), Time::default());
+    let book = open(&disk, &time, HERE).unwrap();
+    book.go_on(5, &[SEGMENT]).unwrap();
+    let before = journal(&disk);
+    // A walk takes so long.
+    time.pass(3);
+    assert!(matches!(book.touch(&block(1), 0), Some(Touched::New(_))));
+    time.pass(4);
+    book.go_on(6, &[SEGMENT]).unwrap();
+    assert_eq!(old(&book), (false, true), "four ticks, which is the window");
+    assert_ne!(
+        journal(&disk),
+        before,
+        "in a new tick the files are begun anew"
+    );
+    drop(book);
+    let book = open(&disk, &time, HERE).unwrap();
+    assert_eq!(old(&book), (false, true));
+    time.pass(1);
+    book.go_on(7, &[SEGMENT]).unwrap();
+    assert_eq!(old(&book), (true, true));
+}
+
+#[test]
+fn touch_in_a_new_tick_does_not_keep_the_files_from_being_begun_anew() {
+    let (disk, time) = (CrashDisk::new(), Time::default());
+    let book = open(&disk, &time, HERE).unwrap();
+    book.go_on(5, &[SEGMENT]).unwrap();
+    let before = journal(&disk);
+    time.pass(1);
+    assert!(matches!(book.touch(&block(1), 0), Some(Touched::New(_))));
+    book.go_on(6, &[SEGMENT]).unwrap();
+    assert_ne!(journal(&disk), before);
+}

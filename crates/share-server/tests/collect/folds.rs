@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use share_server::collect::needed::{Folds, Positions, Spans};
+use sim::random::Random;
 use trust_shared::calls;
 use trust_shared::guard::Guard;
+use trust_shared::itable::Fold;
 use trust_shared::ops::{Body, Op};
 use trust_shared::outcome::Written;
 use trust_shared::principal::{Device, Name};
@@ -84,7 +86,7 @@ fn many_folds_are_judged_with_few_of_them_in_memory() {
     let mut folds = Folds::new(tree::volume());
     let mut before = None;
     for at in 1..2000 {
-        let fold = trust_shared::itable::Fold {
+        let fold = Fold {
             upto: at,
             root: None,
         };
@@ -96,4 +98,66 @@ fn many_folds_are_judged_with_few_of_them_in_memory() {
         folds.before(&USER, 2000).map(|folded| folded.at),
         Some(1999)
     );
+}
+
+#[test]
+fn two_folds_in_one_entry_are_taken_in_their_order() {
+    let (first, next, _) = two_folds();
+    let both = [first.ops().to_vec(), next.ops().to_vec()].concat();
+    let mut folds = Folds::new(tree::volume());
+    let body = Body::new(both).unwrap();
+    folds
+        .entry(&tree::written(4), &body, tree::members())
+        .unwrap();
+    let last = folds.before(&USER, 5).unwrap();
+    assert_eq!((last.at, last.fold.upto), (4, 3));
+    let pins = BTreeSet::from([3, 6]);
+    let positions = Positions {
+        begin: 7,
+        end: 8,
+        pins,
+    };
+    let spans = Spans::new(&folds, &positions);
+    assert_eq!(spans.roots(), [(4, last.fold.root.unwrap())]);
+    let needed: Vec<u64> = (0..9).filter(|at| spans.has(&USER, *at)).collect();
+    assert_eq!(needed, [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn what_is_needed_between_pins_is_what_each_of_them_needs() {
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let mut folds = Folds::new(tree::volume());
+        let (mut at, mut before) = (1, None);
+        for _ in 0..random.below(6) {
+            at += 1 + random.below(6);
+            let since = before.map_or(0, |fold: Fold| fold.upto);
+            let upto = since + 1 + random.below(at - since);
+            let fold = Fold { upto, root: None };
+            let body = Body::new(vec![calls::fold(USER, before, fold)]).unwrap();
+            let written = tree::written(at);
+            folds.entry(&written, &body, tree::members()).unwrap();
+            before = folds.before(&USER, at + 1).map(|folded| folded.fold);
+        }
+        let end = at + random.below(9);
+        let begin = random.below(end + 1);
+        let pins: BTreeSet<u64> = (0..random.below(6))
+            .map(|_| random.below(end + 1))
+            .collect();
+        let all = pins.iter().copied().chain(begin..=end);
+        let spans: Vec<(u64, u64)> = all
+            .map(|to| {
+                let last = folds.before(&USER, to);
+                (last.map_or(0, |folded| folded.fold.upto), to)
+            })
+            .collect();
+        let positions = Positions { begin, end, pins };
+        let found = Spans::new(&folds, &positions);
+        if before.is_some() {
+            for at in 0..end + 3 {
+                let is_needed = spans.iter().any(|(from, to)| (*from..*to).contains(&at));
+                assert_eq!(found.has(&USER, at), is_needed, "seed {seed}, {at}");
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trust::Handle;
+use trust_shared::principal::{FileId, Principal};
 
 /// Length of the window, and how long a client relies on a block, in half ticks.
 pub const WINDOW: u64 = 8;
@@ -13,11 +14,10 @@ pub const RELIES: u64 = 4;
 #[derive(Debug, Clone)]
 pub enum Entry {
     /// A file gets a version with these blocks.
-    Set(u64, Vec<Handle>),
-    /// The files are in a tree of these blocks.
-    Fold(Vec<Handle>),
+    Set(FileId, Vec<Handle>),
+    /// The files of a user as they were at a position, or as it says, are in a tree of these blocks.
+    Fold(Principal, u64, Vec<Handle>),
     /// Nothing about files.
-    #[allow(dead_code)] // the explorer has no such entries
     Other,
 }
 
@@ -46,34 +46,46 @@ impl Spec {
         self.used.remove(block);
     }
 
-    /// Positions that were the newest within the window.
-    fn window(&self) -> impl Iterator<Item = u64> {
+    /// The first position that was the newest within the window. All later ones were, too.
+    fn begin(&self) -> u64 {
         let old = |(at, _): &&(u64, u64)| *at + WINDOW < self.now;
-        let begin = self.sizes.iter().rfind(old).map_or(0, |(_, size)| *size);
-        begin..=self.log.len() as u64
+        self.sizes.iter().rfind(old).map_or(0, |(_, size)| *size)
     }
 
-    /// Blocks of what a position shows: the newest version of each file, and the last tree.
-    fn shown(&self, position: u64, needed: &mut BTreeSet<Handle>) {
-        let before = self.log.iter().take(position as usize);
-        let mut newest: BTreeMap<u64, &Vec<Handle>> = BTreeMap::new();
-        let mut tree = None;
-        for entry in before {
+    /// Blocks of what positions show: the newest version of each file, and the last tree of each user.
+    fn shown(&self) -> BTreeSet<Handle> {
+        let mut newest: BTreeMap<FileId, (u64, &Vec<Handle>)> = BTreeMap::new();
+        let mut trees: BTreeMap<Principal, &Vec<Handle>> = BTreeMap::new();
+        let (mut needed, begin) = (BTreeSet::new(), self.begin());
+        for (position, entry) in (0..).zip(self.log.iter().map(Some).chain([None])) {
+            if position == begin || self.pins.contains(&position) {
+                needed.extend(newest.values().flat_map(|(_, blocks)| *blocks));
+                needed.extend(trees.values().copied().flatten());
+            }
+            let (Some(Entry::Set(_, blocks)) | Some(Entry::Fold(.., blocks))) = entry else {
+                continue;
+            };
+            if position >= begin {
+                needed.extend(blocks);
+            }
             match entry {
-                Entry::Set(file, blocks) => drop(newest.insert(*file, blocks)),
-                Entry::Fold(blocks) => tree = Some(blocks),
-                Entry::Other => {}
+                Some(Entry::Set(file, blocks)) => {
+                    newest.insert(*file, (position, blocks));
+                }
+                Some(Entry::Fold(user, upto, blocks)) => {
+                    // What was set before is shown as the tree has it.
+                    newest.retain(|file, (at, _)| file.principal != *user || *at >= *upto);
+                    trees.insert(*user, blocks);
+                }
+                _ => {}
             }
         }
-        needed.extend(newest.values().copied().chain(tree).flatten());
+        needed
     }
 
     /// Everything that must be there.
     pub fn needed(&self) -> BTreeSet<Handle> {
-        let mut needed = BTreeSet::new();
-        for position in self.window().chain(self.pins.iter().copied()) {
-            self.shown(position, &mut needed);
-        }
+        let mut needed = self.shown();
         let young = self.used.iter().filter(|(_, at)| **at + WINDOW >= self.now);
         needed.extend(young.map(|(block, _)| *block));
         needed

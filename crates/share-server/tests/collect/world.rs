@@ -1,23 +1,21 @@
-//! One history of the explorer: sessions, temporary log, segments, collections as lists, with the real rules, ops and trees.
+//! One history of the explorer: sessions, temporary log, segments, collections as lists, with the real rules, ops and
+//! trees. What users write is in [`super::authors`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use share_server::collect::ages::{Ages, Known, Touched};
 use share_server::collect::marking::{Marking, Seen, Source};
 use share_server::collect::needed::{Folds, Positions, Spans};
 use sim::random::Random;
 use store::names::FileId;
-use trust::Handle;
-use trust::inode::Inode;
 use trust::reach::{Found, Wanted};
-use trust_shared::itable::Fold;
+use trust::{Handle, Reject};
 use trust_shared::ops::Body;
 
+use super::authors::Author;
 use super::spec::{Entry, RELIES, Spec, WINDOW};
 use super::tree::{self, Made};
 
-const FILES: u64 = 2;
 const SESSIONS: usize = 2;
 /// Ticks of the window.
 const TICKS: u32 = (WINDOW / 2) as u32;
@@ -76,14 +74,12 @@ struct Session {
 
 pub struct World {
     without: Without,
-    made: Made,
-    spec: Spec,
-    bodies: Vec<Body>,
-    newest: BTreeMap<u64, (Arc<Inode>, Vec<Handle>)>,
-    since_fold: BTreeMap<u64, Arc<Inode>>,
-    last_fold: Option<Fold>,
-    fold_blocks: Vec<Handle>,
-    versions: u64,
+    pub(super) made: Made,
+    pub(super) spec: Spec,
+    /// Authors and bodies of the entries.
+    pub(super) bodies: Vec<(usize, Body)>,
+    pub(super) authors: Vec<Author>,
+    pub(super) versions: u64,
     ages: Ages,
     /// When the time of the ages began, half ticks.
     began: u64,
@@ -95,7 +91,7 @@ pub struct World {
     segments: Vec<Segment>,
     names: u8,
     collection: Option<Collection>,
-    random: Random,
+    pub(super) random: Random,
     /// Why a collection could not mark.
     unmarked: Option<String>,
 }
@@ -107,15 +103,17 @@ impl World {
     }
 
     pub fn new(seed: u64, without: Without) -> World {
-        World {
+        let mut spec = Spec::default();
+        let nothing = Body::new(Vec::new()).unwrap();
+        // Until all are members.
+        let bodies = vec![(0, nothing); tree::BEGIN as usize];
+        bodies.iter().for_each(|_| spec.append(Entry::Other));
+        let mut world = World {
             without,
             made: Made::new(),
-            spec: Spec::default(),
-            bodies: Vec::new(),
-            newest: BTreeMap::new(),
-            since_fold: BTreeMap::new(),
-            last_fold: None,
-            fold_blocks: Vec::new(),
+            spec,
+            bodies,
+            authors: vec![Author::default(); tree::USERS.len()],
             versions: 0,
             ages: Ages::new(0, TICKS),
             began: 0,
@@ -127,7 +125,12 @@ impl World {
             collection: None,
             random: Random::new(seed),
             unmarked: None,
+        };
+        // Until it is known where the window begins.
+        while !world.ages.knows_the_window() {
+            world.time();
         }
+        world
     }
 
     fn is_condemned(&self, block: &Handle) -> bool {
@@ -150,9 +153,9 @@ impl World {
     pub fn step(&mut self) -> &'static str {
         let session = self.random.below(SESSIONS as u64) as usize;
         match self.random.below(40) {
-            0..=7 => self.write(session),
-            8..=9 => self.fold(session),
-            10..=15 => self.time(),
+            0..=6 => self.write(session),
+            7..=10 => self.fold(session),
+            11..=15 => self.time(),
             16..=17 => self.move_temporary(),
             18..=20 => self.look(session),
             21..=23 => self.touch(session),
@@ -168,24 +171,12 @@ impl World {
         }
     }
 
-    /// Commits a version of a file: its blocks are asked for or stored, and then the entry is ordered.
-    fn write(&mut self, session: usize) -> &'static str {
-        let file = self.random.below(FILES);
-        // Sometimes an old version comes back.
-        let version = match self.random.below(3) {
-            0 if self.versions > 0 => self.random.below(self.versions),
-            _ => {
-                self.versions += 1;
-                self.versions - 1
-            }
-        };
-        let (inode, blocks) = tree::version(&tree::hasher(), version, &mut self.made);
-        let base = self.newest.get(&file).map(|(_, blocks)| blocks.clone());
-        for block in &blocks {
+    /// The session stores these blocks, or asks for them, but for those that it relies on.
+    pub(super) fn provide(&mut self, session: usize, blocks: &[Handle], base: &[Handle]) {
+        for block in blocks {
             let since = self.sessions[session].holds.get(block).copied();
             let is_held = since.is_some_and(|at| at + RELIES >= self.spec.now);
-            let in_base = base.as_ref().is_some_and(|base| base.contains(block));
-            if is_held || in_base {
+            if is_held || base.contains(block) {
                 continue;
             }
             let asks = self.random.below(2) == 0;
@@ -193,20 +184,17 @@ impl World {
                 self.store(session, block);
             }
         }
-        if self.random.below(4) == 0 {
-            return "blocks are stored";
-        }
-        self.bodies.push(tree::set(file, &inode));
-        // Its author does not give up what it names.
-        for block in &blocks {
+    }
+
+    /// An entry is ordered. Its author does not give up what it names.
+    pub(super) fn order(&mut self, user: usize, body: Body, entry: Entry, blocks: &[Handle]) {
+        self.bodies.push((user, body));
+        for block in blocks {
             if let Some(holder) = self.temporary.get_mut(block) {
                 *holder = None;
             }
         }
-        self.spec.append(Entry::Set(file, blocks.clone()));
-        self.newest.insert(file, (Arc::clone(&inode), blocks));
-        self.since_fold.insert(file, inode);
-        "a version is ordered"
+        self.spec.append(entry);
     }
 
     fn store(&mut self, session: usize, block: &Handle) {
@@ -302,31 +290,6 @@ impl World {
             self.spec.given_up(&block);
         }
         "blocks are given up"
-    }
-
-    fn fold(&mut self, session: usize) -> &'static str {
-        let upto = self.spec.log.len() as u64;
-        if self.last_fold.is_some_and(|last| last.upto >= upto) || self.since_fold.is_empty() {
-            return "";
-        }
-        let files = std::mem::take(&mut self.since_fold);
-        let before = self.last_fold;
-        let (fold, blocks, body) =
-            tree::folded(&tree::hasher(), before, &files, upto, &mut self.made);
-        for block in &blocks {
-            self.store(session, block);
-            self.temporary.insert(*block, None);
-        }
-        // A tree that did not change has the blocks of the one before.
-        let blocks = match blocks.is_empty() {
-            true => self.fold_blocks.clone(),
-            false => blocks,
-        };
-        self.fold_blocks.clone_from(&blocks);
-        self.last_fold = Some(fold);
-        self.bodies.push(body);
-        self.spec.append(Entry::Fold(blocks));
-        "a fold is ordered"
     }
 
     fn tick(&self) -> u32 {
@@ -504,7 +467,8 @@ impl World {
         let mut folds = Folds::new(tree::volume());
         let entries = || {
             let all = self.bodies.iter().take(positions.end as usize);
-            (0..).zip(all).map(|(at, body)| (tree::written(at), body))
+            let all = (0..).zip(all);
+            all.map(|(at, (user, body))| (tree::written_by(*user, at), body))
         };
         for (written, body) in entries() {
             folds.entry(&written, body, members).unwrap();
@@ -525,6 +489,9 @@ impl World {
             for inode in spans.inodes(&written, body, members) {
                 marking.inode(inode).map_err(|why| why.to_string())?;
             }
+        }
+        for (_, root) in folds.roots() {
+            marking.names(&root).map_err(|why| why.to_string())?;
         }
         Ok(marking.into_source().marked)
     }
@@ -587,9 +554,8 @@ impl Source for Lists<'_> {
         }
     }
 
-    fn read(&mut self, wanted: &Wanted) -> Result<Found, String> {
+    fn read(&mut self, wanted: &Wanted) -> Result<Result<Found, Reject>, String> {
         let (_, bytes) = self.world.made.get(&wanted.handle()).ok_or("never made")?;
-        let proved = wanted.prove(&tree::hasher(), bytes.clone());
-        proved.map_err(|why| why.to_string())
+        Ok(wanted.prove(&tree::hasher(), bytes.clone()))
     }
 }

@@ -96,12 +96,9 @@ impl Writer {
     /// Appends the live records of a segment to a new one.
     fn rewrite(&mut self, id: FileId, marks: &Marks) -> Result<(), StoreError> {
         let disk = self.disk.clone();
-        let contents = match segment::by_footer(&*disk, id)? {
-            Some(contents) => contents,
-            None => segment::by_records(&*disk, id)?,
-        };
-        for (handle, at) in contents {
-            if marks.is_live(&at) && !self.pending.contains(&handle) {
+        let contents = segment::whole_list(&*disk, id)?;
+        for (handle, at) in marks.live_of(id, &contents)? {
+            if !self.pending.contains(&handle) {
                 let record = record_at(&*disk, &handle, &at)?;
                 self.append_new(&record)?;
             }

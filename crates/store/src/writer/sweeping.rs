@@ -4,7 +4,7 @@
 //! [`super::collecting`] does the same at once, for a repository that nobody writes meanwhile.
 
 use std::collections::{HashSet, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use trust::Handle;
 
@@ -37,6 +37,8 @@ pub struct MostSwept {
     pub blocks: usize,
     /// Bytes of records that are written again.
     pub bytes: u64,
+    /// No further segment is looked at after so long.
+    pub time: Duration,
 }
 
 /// What a step of a sweep did.
@@ -52,6 +54,8 @@ pub struct Swept {
     pub dropped: u64,
     /// Segments whose blocks that stay were written again.
     pub rewritten: u64,
+    /// Damaged segments, which stay as they are. The program's log names them.
+    pub damaged: u64,
 }
 
 /// A segment that goes.
@@ -114,7 +118,11 @@ impl Writer {
     ) -> Result<Vec<Doomed>, StoreError> {
         let named = self.view.segments();
         let (mut blocks, mut bytes, mut doomed) = (0, 0, Vec::new());
+        let begun = Instant::now();
         while blocks < most.blocks && bytes < most.bytes {
+            if swept.segments > 0 && begun.elapsed() > most.time {
+                break;
+            }
             let Some(id) = segments.pop_front() else {
                 break;
             };
@@ -134,6 +142,7 @@ impl Writer {
                 }
                 Err(error @ StoreError::Damaged { .. }) => {
                     // It may be repaired later.
+                    swept.damaged += 1;
                     tracing::warn!(%error, "a damaged segment is not swept");
                 }
                 Err(error) => return Err(error),
@@ -149,13 +158,11 @@ impl Writer {
         marks: &Marks,
         ages: &dyn Ages,
     ) -> Result<(usize, Option<Doomed>), StoreError> {
+        let contents = segment::whole_list(&*self.disk, id)?;
+        marks.live_of(id, &contents)?;
         let name = id.segment();
         let opened = self.disk.open(&name).and_then(|file| file.len_bytes());
         let len_bytes = opened.map_err(|e| io_error(&*self.disk, &name, e))?;
-        let contents = match segment::by_footer(&*self.disk, id)? {
-            Some(contents) => contents,
-            None => segment::by_records(&*self.disk, id)?,
-        };
         let looked_at = contents.len();
         let (mut live, mut old): (Contents, Contents) = (Vec::new(), Vec::new());
         for (handle, at) in contents {
@@ -203,6 +210,7 @@ impl Writer {
                     return Err(error);
                 };
                 // It may be repaired later.
+                swept.damaged += 1;
                 tracing::warn!(%error, "a damaged segment is not rewritten");
                 continue;
             }

@@ -13,3 +13,4 @@ mod model;
 mod planted;
 mod repository;
 mod sink;
+mod sweeping;

@@ -200,7 +200,7 @@ fn needless(flag: &str) -> Failure {
 /// When blocks that nobody needs are removed.
 fn collection(flags: &ServeShared) -> CollectionOptions {
     let mut options = CollectionOptions::default();
-    options.runs = match flags.collect.unwrap_or(Collect::Never) {
+    options.runs = match flags.collect.unwrap_or(Collect::Auto) {
         Collect::Auto => Collections::Auto,
         Collect::Never => Collections::Never,
         Collect::Now => Collections::Now,

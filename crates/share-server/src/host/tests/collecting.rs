@@ -1,192 +1,29 @@
-//! Collections over real storage: old versions go, and every position of the window reads whole, whatever crashes. What
-//! must be there says the specification of the explorer (`tests/collect/spec.rs`).
+//! Collections over real storage: old versions go, and every position of the window reads whole, whatever crashes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sim::disk::CrashDisk;
 use store::disk::Disk;
-use trust::frame::Packer;
 use trust::inode::Inode;
 use trust::reach::{Found, Wanted};
-use trust::{Handle, Hasher, Record, Reject};
+use trust::{Handle, Record, Reject};
+use trust_shared::checkpoint::{Checkpoint, Posted, Row};
 use trust_shared::decision::{Decision, Label};
 use trust_shared::effect::replay::Sources;
 use trust_shared::effect::{Blocks, Bodies, Replay, Stop, Volume};
-use trust_shared::itable::Fold;
 use trust_shared::ops::Body;
 
+use super::super::Core;
 use super::super::collecting::{Collected, Uncollected};
-use super::super::options::CollectionOptions;
-use super::super::{Core, HostError, HostOptions};
 use super::devices::Device;
-use super::world::World;
+use super::volume::spec::Entry;
+use super::volume::tree::{self, Made};
+use super::volume::{AFTER, BEFORE, QUARTER, Writer, options, written};
+use super::world::{World, checkpointer};
 use crate::blocks::storage::lock;
-use crate::collect::book::Boot;
 use ordering::roster::outline_of;
 use ordering::scheme::Leaf;
-
-#[path = "../../../tests/collect/spec.rs"]
-#[expect(dead_code, reason = "the explorer uses more of it")]
-mod spec;
-#[path = "../../../tests/collect/tree.rs"]
-#[expect(dead_code, reason = "the explorer uses more of it")]
-mod tree;
-
-use spec::{Entry, Spec};
-use tree::Made;
-
-/// A quarter of a day takes so long here: more than the window of dereferencing.
-const QUARTER: Duration = Duration::from_secs(200);
-const BEFORE: Boot = Boot(Some([1; 16]));
-const AFTER: Boot = Boot(Some([2; 16]));
-
-fn options(boot: Boot) -> HostOptions {
-    HostOptions {
-        collection: CollectionOptions {
-            keep: Duration::ZERO,
-            quarter: QUARTER,
-            boot,
-            grace: Duration::ZERO,
-            rest: 0,
-            ..CollectionOptions::default()
-        },
-        ..HostOptions::default()
-    }
-}
-
-/// A device that writes versions of files, and what must be there.
-struct Writer {
-    spec: Spec,
-    made: Made,
-    hasher: Hasher,
-    newest: BTreeMap<u64, Arc<Inode>>,
-    fold: Option<Fold>,
-    fold_blocks: Vec<Handle>,
-    versions: u64,
-}
-
-impl Writer {
-    fn new(core: &Core) -> Writer {
-        let mut spec = Spec::default();
-        spec.append(Entry::Other);
-        Writer {
-            spec,
-            made: Made::new(),
-            hasher: core.blocks.storage().hasher().clone(),
-            newest: BTreeMap::new(),
-            fold: None,
-            fold_blocks: Vec::new(),
-            versions: 0,
-        }
-    }
-
-    fn record(&self, handle: &Handle) -> Record {
-        let (kind, bytes) = self.made.get(handle).unwrap();
-        Record {
-            handle: *handle,
-            frame: Packer::new().pack(*kind, bytes).unwrap(),
-        }
-    }
-
-    fn store(&mut self, core: &Arc<Core>, device: &Device, blocks: &[Handle]) {
-        let records = blocks.iter().map(|block| self.record(block)).collect();
-        device.session.store(records, Box::new(|_| {}));
-        core.pump();
-        for block in blocks {
-            self.spec.used(*block);
-        }
-    }
-
-    fn order(
-        &mut self,
-        core: &Arc<Core>,
-        device: &mut Device,
-        body: &Body,
-        entry: Entry,
-    ) -> Result<(), HostError> {
-        let request = device.entry(body.ops().to_vec());
-        device.session.receive(&request)?;
-        core.pump();
-        device.draw()?;
-        self.spec.append(entry);
-        Ok(())
-    }
-
-    /// Writes a new version of a file.
-    fn write(&mut self, core: &Arc<Core>, device: &mut Device, file: u64) -> Result<(), HostError> {
-        self.versions += 1;
-        let (inode, blocks) = tree::version(&self.hasher, self.versions, &mut self.made);
-        self.store(core, device, &blocks);
-        let body = tree::set(file, &inode);
-        self.order(core, device, &body, Entry::Set(file, blocks))?;
-        self.newest.insert(file, inode);
-        Ok(())
-    }
-
-    fn fold(&mut self, core: &Arc<Core>, device: &mut Device) -> Result<(), HostError> {
-        let (upto, files) = (device.seen().size, std::mem::take(&mut self.newest));
-        self.fold_of(core, device, upto, files)
-    }
-
-    /// Folds what these files are at a position.
-    fn fold_of(
-        &mut self,
-        core: &Arc<Core>,
-        device: &mut Device,
-        upto: u64,
-        files: BTreeMap<u64, Arc<Inode>>,
-    ) -> Result<(), HostError> {
-        let (fold, blocks, body) =
-            tree::folded(&self.hasher, self.fold, &files, upto, &mut self.made);
-        self.store(core, device, &blocks);
-        self.fold_blocks.clone_from(&blocks);
-        self.fold = Some(fold);
-        self.order(core, device, &body, Entry::Fold(blocks))
-    }
-
-    /// A quarter of a day passes, and everything moves to the segments.
-    fn quarter(&mut self, core: &Core, world: &World) -> Result<(), HostError> {
-        world.pass(QUARTER);
-        self.spec.now += 2;
-        core.blocks.storage().settle()?;
-        core.count_time();
-        Ok(())
-    }
-
-    /// What is needed and cannot be read.
-    fn gone(&self, core: &Core) -> Vec<Handle> {
-        let storage = core.blocks.storage();
-        let is_whole = |block: &Handle| {
-            let read = storage.peek(block).ok().flatten();
-            read.is_some_and(|record| record == self.record(block))
-        };
-        let needed = self.spec.needed().into_iter();
-        needed.filter(|block| !is_whole(block)).collect()
-    }
-}
-
-/// A volume whose files were written in each of so many quarters of a day.
-fn written(world: &World, quarters: u64) -> Result<(Arc<Core>, Device, Writer), HostError> {
-    let core = world.open_with(options(BEFORE))?;
-    let mut device = Device::connect(&core, 1)?;
-    let resume = device.resume(1);
-    device.session.receive(&resume)?;
-    core.pump();
-    device.draw()?;
-    let mut writer = Writer::new(&core);
-    for quarter in 0..quarters {
-        for file in 0..3 {
-            writer.write(&core, &mut device, file)?;
-        }
-        if quarter % 2 == 1 {
-            writer.fold(&core, &mut device)?;
-        }
-        writer.quarter(&core, world)?;
-    }
-    Ok((core, device, writer))
-}
 
 fn ended(collected: &Collected) {
     assert!(collected.hindered.is_none(), "{:?}", collected.hindered);
@@ -320,6 +157,133 @@ fn retrieved_and_touched_blocks_stay_and_blocks_of_before_a_power_cut_count_as_y
     let collected = core.collect();
     ended(&collected);
     assert!(collected.removed_blocks > 0);
+    assert_eq!(writer.gone(&core), []);
+}
+
+#[test]
+fn restart_goes_on_with_the_retention_that_is_decided() {
+    let world = World::new();
+    let (core, mut device, mut writer) = written(&world, 8).unwrap();
+    let seconds = 2 * 24 * 3600;
+    let retain = trust_shared::calls::decide(Decision::Retain { seconds });
+    let retain = Body::new(vec![retain]).unwrap();
+    let ordered = writer.order(&core, &mut device, &retain, Entry::Other);
+    ordered.unwrap();
+    writer.write(&core, &mut device, 0).unwrap();
+    for _ in 0..8 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    let hasher = writer.hasher.clone();
+    let (_, asked) = tree::version(&hasher, 1, &mut writer.made);
+    for block in &asked {
+        assert!(device.session.cstore(block).unwrap());
+    }
+    // Longer than `keep`, and shorter than what is decided.
+    for _ in 0..6 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    drop((device, core));
+    let core = world.open_with(options(BEFORE)).unwrap();
+    core.count_time();
+    let known = core
+        .book
+        .with(|ages| (ages.window(), ages.knows_the_window()));
+    assert_eq!(known, (8, true));
+    let collected = core.collect();
+    ended(&collected);
+    assert!(collected.removed_blocks > 0);
+    let storage = core.blocks.storage();
+    for block in &asked {
+        assert!(storage.peek(block).unwrap().is_some());
+    }
+}
+
+/// Posts a checkpoint of the log as it is, with these rows.
+fn checkpoint(core: &Arc<Core>, device: &Device, writer: &mut Writer, rows: &[(Row, Vec<u8>)]) {
+    let (hasher, mut nodes) = (writer.hasher.clone(), Vec::new());
+    let mut builder = trust_shared::checkpoint::Builder::new(&hasher, |handle, bytes| {
+        nodes.push((handle.any(), bytes.clone()));
+    });
+    builder.rows(rows.iter().cloned()).unwrap();
+    let state = builder.finish().unwrap();
+    let blocks: Vec<Handle> = nodes.iter().map(|(handle, _)| *handle).collect();
+    for (handle, bytes) in nodes {
+        writer.made.insert(handle, (trust::Kind::Map, bytes));
+    }
+    writer.store(core, device, &blocks);
+    let note = device.note.clone().unwrap();
+    let made = Checkpoint {
+        log: note.note().log,
+        state,
+    };
+    let signed = made.statement(core.volume).sign(&[&checkpointer()]);
+    let posted = Posted { note, signed };
+    core.keep_checkpoint(posted.encode()).unwrap();
+    writer.spec.pins.insert(made.log.size);
+}
+
+#[test]
+fn position_of_a_checkpoint_stays_and_what_its_rows_name() {
+    let world = World::new();
+    let (core, mut device, mut writer) = written(&world, 8).unwrap();
+    // An inode that is in no entry and in no fold: it did not fit into its row.
+    let hasher = writer.hasher.clone();
+    let (inode, content) = tree::version(&hasher, 500, &mut writer.made);
+    let (handle, block) = hasher.seal::<trust::handle::InodeBlock>(inode.encode().into());
+    let sealed = (trust::Kind::Inode, block.into_bytes());
+    writer.made.insert(handle.any(), sealed);
+    let named = [vec![handle.any()], content].concat();
+    writer.store(&core, &device, &named);
+    let value = [vec![0, 1], trust::inode::Entry::Block(handle).encode()].concat();
+    let rows = [(Row::Inode(tree::file(99).into()), value)];
+    checkpoint(&core, &device, &mut writer, &rows);
+    for quarter in 0..14 {
+        writer.write(&core, &mut device, quarter % 3).unwrap();
+        if quarter % 3 == 0 {
+            writer.fold(&core, &mut device).unwrap();
+        }
+        writer.quarter(&core, &world).unwrap();
+        let collected = core.collect();
+        ended(&collected);
+        assert_eq!(collected.pins, 1);
+        assert_eq!(writer.gone(&core), [], "quarter {quarter}");
+    }
+    let storage = core.blocks.storage();
+    for block in named {
+        assert!(storage.peek(&block).unwrap().is_some());
+    }
+    // Without it, the same state goes.
+    let begin = writer.versions;
+    writer.spec.pins.clear();
+    checkpoint(&core, &device, &mut writer, &[(Row::Policy, vec![0])]);
+    for _ in 0..8 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    let collected = core.collect();
+    ended(&collected);
+    assert!(collected.removed_blocks > 5, "{collected:?}, {begin}");
+    assert_eq!(writer.gone(&core), []);
+    assert!(storage.peek(&handle.any()).unwrap().is_none());
+}
+
+#[test]
+fn decision_that_is_not_durable_is_waited_for() {
+    let world = World::new();
+    let (core, mut device, writer) = written(&world, 2).unwrap();
+    let before = lock(&core.state).orderer.published();
+    let seconds = 24 * 3600;
+    let retain = trust_shared::calls::decide(Decision::Retain { seconds });
+    let request = device.entry(vec![retain]);
+    device.session.receive(&request).unwrap();
+    let ledger = lock(&core.state).orderer.ledger().size();
+    assert_eq!(ledger, before + 1);
+    let other = Arc::clone(&core);
+    let collecting = std::thread::spawn(move || other.collect());
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!collecting.is_finished());
+    core.pump();
+    let collected = collecting.join().unwrap();
+    ended(&collected);
     assert_eq!(writer.gone(&core), []);
 }
 

@@ -13,4 +13,5 @@ mod repair;
 mod repair_epochs;
 mod serving;
 mod vectors;
+mod volume;
 mod world;

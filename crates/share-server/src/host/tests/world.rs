@@ -33,13 +33,17 @@ pub fn orderer() -> SecretKey {
     key(200)
 }
 
+pub fn checkpointer() -> SecretKey {
+    key(201)
+}
+
 /// The genesis policy of a volume whose first device is number 1.
 pub fn genesis_policy() -> (VolumeId, Signed) {
     let roles = Roles::single(key(100).public());
     let genesis = Genesis::new("seed", [1; 32], [2; 32], roles).unwrap();
     let shared = SharedRoles {
         orderer: orderer().public(),
-        checkpointers: Threshold::none(),
+        checkpointers: Threshold::single(checkpointer().public()),
         silence: Silence::Strict,
         patience_ms: 5000,
         founder: Some(Founder {
