@@ -386,14 +386,10 @@ impl<'a> Restoring<'a> {
     fn tried(&self, outcome: Result<(), Error>, at: &Address) -> Result<bool, Error> {
         let why = match outcome {
             Ok(()) => return Ok(true),
-            Err(Error::Refused { why, .. })
-                if matches!(
-                    why,
-                    Refused::Stale | Refused::NotFound | Refused::NotADirectory | Refused::Exists
-                ) =>
-            {
-                Skipped::Changed
-            }
+            Err(Error::Refused {
+                why: Refused::Stale | Refused::NotFound | Refused::NotADirectory | Refused::Exists,
+                ..
+            }) => Skipped::Changed,
             Err(Error::Refused {
                 why: Refused::NotPermitted,
                 ..
