@@ -366,15 +366,15 @@ impl Net {
         match self.random(10) {
             0 if !self.nodes[at].connected => self.connect(at),
             0..=2 => self.serve(at),
-            3 => self.commit(),
+            3 => {
+                self.commit();
+                self.hear(at);
+            }
             4 => {
                 self.committed();
                 self.sync();
             }
-            5 => {
-                self.draw(at);
-                self.hear(at);
-            }
+            5 => self.draw(at),
             6..=7 => self.take(at),
             8 => self.fetch(at),
             _ => self.tick(1),
