@@ -252,6 +252,8 @@ impl World {
         let author = &mut self.authors[HOSTILE];
         (author.last_fold, author.tree, author.folded) = (Some(fold), own, files);
         author.since_fold.clear();
+        // The tree does not have them: nobody who writes a file now has them as its base.
+        author.newest.clear();
         let all = author.fold_blocks();
         let entry = Entry::Fold(USERS[HOSTILE], upto, all.clone());
         self.order(HOSTILE, body, entry, &all);
