@@ -211,7 +211,7 @@ fn checkpoint(core: &Arc<Core>, device: &Device, writer: &mut Writer, rows: &[(R
         writer.made.insert(handle, (trust::Kind::Map, bytes));
     }
     writer.store(core, device, &blocks);
-    let note = device.note.clone().unwrap();
+    let note = device.note.unwrap();
     let made = Checkpoint {
         log: note.note().log,
         state,
