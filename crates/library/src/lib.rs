@@ -13,6 +13,7 @@
 //! | [`extract`], [`verify`], [`diff`] | what reads whole trees |
 //! | [`restore`] | what a shared volume had, again |
 //! | [`edit`] | new content of a file out of its present content and what changed of it |
+//! | [`touch`] | asks the server to keep content that is named again |
 //! | [`shared`], [`members`] | shared volumes |
 //! | [`error`] | what can go wrong |
 //! | [`path`] | paths |
@@ -26,6 +27,7 @@ mod open;
 pub mod path;
 pub mod restore;
 pub mod shared;
+pub mod touch;
 pub mod tree;
 pub mod verify;
 pub mod walk;

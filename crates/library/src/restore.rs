@@ -1,7 +1,7 @@
 //! Brings back what a shared volume had after an earlier entry of its log: each file gets its old content and attributes
 //! as a new version, and the log keeps both. What is there and was not there then stays.
 //!
-//! No content travels: the old blocks are named again. The server is asked to keep them first ([`BlockSink::touch`]); a file
+//! No content travels: the old blocks are named again. The server is asked to keep them first ([`touch`]); a file
 //! of which it has collected a block is left as it is. Directories that files go into are known by their numbers, so a member
 //! that makes a name a symbolic link meanwhile does not lead the restore elsewhere. Memory: a page for each level of
 //! directories, `AT_ONCE` files, and a number for each file of several names.
@@ -16,9 +16,6 @@ use reader::Reads;
 use share::client::Sink;
 use share::files::{Attributes, Call, File, FileRef, Refused, Replace, Seen};
 use share::writeback::lock;
-use store::BlockSink;
-use trust::Handle;
-use trust::array::{ArrayRoot, Child, Extent};
 use trust::change::alike;
 use trust::inode::{Content, FileContent, FileKind, Inode, Time, Xattrs};
 use trust_shared::principal::{FileId, Name};
@@ -27,6 +24,7 @@ use crate::error::Error;
 use crate::path::clean;
 use crate::shared::places::{self, Address};
 use crate::shared::{Made, SharedVolume};
+use crate::touch::{TouchError, touch};
 use crate::tree::{Entry, Tree};
 use crate::walk::{MAX_DEPTH, Step};
 
@@ -448,41 +446,16 @@ impl<'a> Restoring<'a> {
             Xattrs::None | Xattrs::Inline(_) => None,
         };
         for root in content.into_iter().chain(xattrs) {
-            if !self.touch_array(root).await? {
+            let touched = touch(self.past.contents(), &self.sink, root, || self.past.how());
+            let is_there = touched.await.map_err(|why| match why {
+                TouchError::Read(why) => Error::Read(why),
+                TouchError::Sink(why) => UploadError::Sink(why).into(),
+            })?;
+            if !is_there {
                 return Ok(false);
             }
         }
         Ok(true)
-    }
-
-    async fn touch_array(&self, root: &ArrayRoot) -> Result<bool, Error> {
-        let blocks = self.past.contents().blocks();
-        let mut level = vec![root.top()];
-        let mut nodes = Vec::new();
-        loop {
-            // The children of one node, so memory grows with the height.
-            let of = |child: &Child| match child {
-                Child::Extent(Extent::Hole { .. }) => None,
-                Child::Extent(Extent::Data { handle, .. }) => Some(handle.any()),
-                Child::Node { handle, .. } => Some(handle.any()),
-            };
-            let named: Vec<Handle> = level.iter().filter_map(of).collect();
-            if !named.is_empty() {
-                let missing = self.sink.touch(&named).await.map_err(UploadError::Sink)?;
-                if !missing.is_empty() {
-                    return Ok(false);
-                }
-            }
-            nodes.extend(level.iter().filter_map(|child| match child {
-                Child::Node { handle, .. } => Some(*handle),
-                Child::Extent(_) => None,
-            }));
-            let Some(next) = nodes.pop() else {
-                return Ok(true);
-            };
-            let node = blocks.get_many(&[next], self.past.how()).await?;
-            level = node.iter().flat_map(|node| node.children()).collect();
-        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulla::edit::{Edit, EditError};
+use bulla::touch::{TouchError, touch};
 use reader::Fetch;
 use share::client::{ClientError, NewFile};
 use share::conflict::conflict_name;
@@ -14,7 +15,7 @@ use share::writeback::{Cached, Effect, Found, Moved, NotSent, NotStored, Overlay
 use store::{BlockSink, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
-use trust::inode::{Content, Inode};
+use trust::inode::{Content, FileContent, Inode};
 
 use super::core::{Core, found, is_absent, place, place_of};
 use super::failure::Failure;
@@ -306,13 +307,7 @@ impl Core {
             Ok(content) => return Ok((Content::Regular(content), sink.flight())),
             Err(error) => Failure::from(error),
         };
-        let passes = match &failure {
-            Failure::Store(StoreError::Full { .. }) => false,
-            Failure::Store(_) => true,
-            Failure::Read(why) => why.is_outage(),
-            _ => false,
-        };
-        if !passes {
+        if !passes(&failure) {
             return Err(ever(failure));
         }
         tracing::debug!(%failure, "a commit is tried again");
@@ -335,17 +330,36 @@ impl Core {
         }
     }
 
-    /// Makes a conflict copy. What travelled with the commit may not be at the server, so its blocks are stored first.
+    /// Makes a conflict copy. What travelled with the commit may not be at the server, so its blocks are stored first. The
+    /// rest are those of a version that others have replaced: the server may have collected them since.
     async fn copied(&self, node: &Node, taken: &Taken<Arc<Spool>>) -> Result<Loss, Loss> {
         let content = loop {
             match self.cut(node, taken, true).await {
-                Ok((content, _)) => break content,
+                Ok((content, _)) => match self.kept_by_server(&content).await {
+                    Ok(()) => break content,
+                    Err(why) if passes(&why) => tokio::time::sleep(AGAIN).await,
+                    Err(why) => return Err(told_of(&why, node)),
+                },
                 Err(NotStored::Now(_)) => tokio::time::sleep(AGAIN).await,
                 Err(NotStored::Ever(loss)) => return Err(loss),
             }
         };
         let copied = self.copy(node, taken, content).await;
         copied.map_err(|failure| told_of(&failure, node))
+    }
+
+    /// Asks the server to keep content.
+    async fn kept_by_server(&self, content: &Content) -> Result<(), Failure> {
+        let Content::Regular(FileContent::Array(root)) = content else {
+            return Ok(());
+        };
+        let sink = self.volume.sink();
+        match touch(&self.contents, &sink, root, || self.how()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::Collected),
+            Err(TouchError::Read(why)) => Err(why.into()),
+            Err(TouchError::Sink(why)) => Err(Failure::Store(why)),
+        }
     }
 
     /// Puts what was written into a file of its own beside the file. Gives what its writers are told.
@@ -400,4 +414,14 @@ fn is_unknown(failure: &Failure) -> bool {
         Failure::Silent(_)
             | Failure::Client(ClientError::Deadline { .. } | ClientError::Interrupted)
     )
+}
+
+/// Whether what could not be done may succeed later.
+fn passes(failure: &Failure) -> bool {
+    match failure {
+        Failure::Store(StoreError::Full { .. }) => false,
+        Failure::Store(_) => true,
+        Failure::Read(why) => why.is_outage(),
+        _ => false,
+    }
 }

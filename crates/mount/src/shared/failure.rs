@@ -30,6 +30,9 @@ pub enum Failure {
     /// Content cannot be read.
     #[error("{0}")]
     Read(ReadError),
+    /// What programs wrote rests on content that is gone.
+    #[error("the server does not have the content any more that was changed here")]
+    Collected,
     /// Content cannot be stored.
     #[error("{0}")]
     Store(StoreError),
@@ -100,6 +103,7 @@ impl Refusal for Failure {
             Failure::Client(_)
             | Failure::Silent(_)
             | Failure::Read(_)
+            | Failure::Collected
             | Failure::Store(_)
             | Failure::LockLost => Errno::EIO,
             Failure::Lost(loss) | Failure::NoLock(loss) => loss.errno,
@@ -149,6 +153,7 @@ impl Failure {
             | Failure::Silent(_)
             | Failure::Store(_)
             | Failure::Local(_)
+            | Failure::Collected
             | Failure::Lost(_)
             | Failure::NoLock(_)
             | Failure::LockLost => {
