@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -11,7 +12,8 @@ use rustix::process::Signal;
 use crate::shared_gate::Gate;
 use crate::shared_lab::{Orderer, Talk, found, founded, joined};
 use crate::shared_mount_lab::{Mount, can_mount, signal, two_devices};
-use crate::support::{Home, wait_until};
+use crate::shared_repair::verify;
+use crate::support::{Home, damage_largest, noise, wait_until};
 
 /// Compares what another device has seen with what this one has seen. A note of a longer log proves nothing: this one gets
 /// longer.
@@ -241,4 +243,49 @@ fn unsent(home: &Home) -> PathBuf {
     let shared = home.path(".local/state/bulla/shared");
     let volume = fs::read_dir(shared).unwrap().next().unwrap().unwrap();
     volume.path().join("unsent")
+}
+
+#[test]
+fn conflict_copy_is_not_made_of_content_that_the_server_has_lost() {
+    if !can_mount() {
+        return;
+    }
+    let (mut orderer, key) = Orderer::new("127.0.0.1");
+    let ada = found(&mut orderer, &key, &[], &["--ring", "4MiB"]);
+    let ben = joined(&ada, "ada");
+    let a = Mount::of(&ada, &["--deadline", "2s"]);
+    // Its blocks are in segments.
+    fs::write(a.path("f"), noise(9, 9 << 20)).unwrap();
+    orderer.kill();
+    let file = fs::File::options().write(true).open(a.path("f"));
+    // An open asks the server, which is away.
+    assert_eq!(
+        file.unwrap_err().raw_os_error(),
+        Some(Errno::IO.raw_os_error())
+    );
+    orderer.start();
+    wait_until("the server", || fs::File::open(a.path("f")).is_ok());
+    let file = fs::File::options().write(true).open(a.path("f")).unwrap();
+    orderer.kill();
+    file.write_at(b"changed", 0).unwrap();
+    assert!(file.sync_all().is_err());
+    drop(file);
+    // The other device replaces it, and the old content is lost, as after a collection.
+    let stopped = a.stopped();
+    orderer.start();
+    fs::write(ben.path("f"), "others\n").unwrap();
+    ben.run(&["put", "f", "notes"]).ends(0);
+    orderer.stop();
+    // A segment with many blocks: the one that was changed may lie alone in another.
+    damage_largest(&orderer.home.path("repo/blocks/segments"));
+    verify(&orderer, &["--repair"]).ends(3);
+    orderer.start();
+    drop(stopped);
+    wait_until("the reason", || {
+        a.log().contains("does not have the content any more")
+    });
+    assert_eq!(a.status()["dirty"]["files"], 1);
+    assert_eq!(ben.run(&["ls", "notes"]).ends(0).out, "f\n");
+    ben.run(&["verify", "notes", "--deadline", "30s"]).ends(0);
+    assert_eq!(fs::read_to_string(ben.path("f")).unwrap(), "others\n");
 }
