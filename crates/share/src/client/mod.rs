@@ -107,6 +107,9 @@ pub use own_place::OwnSink as Sink;
 use place::{ServerBlocks, Sink as ServerSink};
 pub use status::{DeviceStatus, Phase, Status, View};
 
+/// A server keeps blocks for a day at least.
+const AWAY: Duration = Duration::from_secs(12 * 3600);
+
 /// How long an engine that ends waits for changes of other programs, at most.
 const HAND_OVER: Duration = Duration::from_secs(10);
 
@@ -128,6 +131,9 @@ pub struct Options {
     pub folding: Folding,
     /// Leaves after which the device writes a snapshot of its floor, so that a restart need not read those before.
     pub snapshot_after: u64,
+    /// Time without a connection after which the server may have removed blocks that calls name. At most half of the least
+    /// time for which a server keeps them.
+    pub away: Duration,
     /// Idle time until the device attests.
     pub attest_after: Duration,
     /// Deadlines and bounds of a connection.
@@ -143,6 +149,7 @@ impl Default for Options {
             cache: None,
             folding: Folding::default(),
             snapshot_after: 1 << 17,
+            away: AWAY,
             attest_after: Duration::from_millis(Delays::default().attest_ms),
             link: LinkOptions::default(),
         }

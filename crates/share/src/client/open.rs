@@ -82,7 +82,7 @@ impl Client {
         plug.before.set(core.before());
         let shared = (plug.hasher, plug.near);
         let driver = Driver::new(core, plug.commands, dial, plug.shown, shelf, shared);
-        tokio::spawn(driver.run());
+        tokio::spawn(driver.with_absence(options.away).run());
         client
     }
 

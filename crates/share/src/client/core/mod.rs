@@ -91,6 +91,9 @@ pub(super) enum Input {
     Cancel(Ticket),
     /// Blocks that these calls name cannot be stored.
     Withdraw(Vec<Ticket>),
+    /// The device was away for so long that the server may have removed blocks that calls name: such calls are made again by
+    /// their programs.
+    Back,
     /// These trees, which calls of an earlier run name, are not whole at the server.
     Lacking(Vec<ArrayRoot>),
     /// A program asks what this device knows, whatever the server says.
@@ -401,6 +404,7 @@ impl Core {
                 let is_one = |of: Option<Ticket>| of.is_some_and(|of| calls.contains(&of));
                 self.engine.withdraw(|of, _| is_one(of))
             }
+            Input::Back => self.engine.withdraw(|_, call| call.call.array().is_some()),
             Input::Lacking(lacking) => {
                 if !lacking.is_empty() {
                     let trees = lacking.len();

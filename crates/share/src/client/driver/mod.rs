@@ -3,6 +3,7 @@
 //! Each step runs on a thread that may wait for the disk; meanwhile nothing else is taken. What comes out is sent,
 //! fetched or answered here. The task ends when the last client is dropped, and makes the journal durable then.
 
+mod absence;
 mod beacons;
 mod online;
 
@@ -19,6 +20,7 @@ use tokio::time::sleep_until;
 use trust::Hasher;
 use trust::array::ArrayRoot;
 
+use self::absence::Absence;
 use self::beacons::Kind;
 use super::Answered;
 use super::beacons::Beacons;
@@ -131,6 +133,7 @@ pub(super) struct Driver {
     outbox: Outbox,
     /// Why blocks of calls are given up.
     given_up: HashMap<Ticket, ClientError>,
+    absence: Absence,
     tasks: JoinSet<Done>,
     differing: Vec<Differing>,
     stopped: Option<Stopped>,
@@ -215,6 +218,7 @@ impl Driver {
             checking: false,
             outbox: Outbox::default(),
             given_up: HashMap::new(),
+            absence: Absence::new(super::AWAY),
             tasks: JoinSet::new(),
             differing: Vec::new(),
             inputs: VecDeque::new(),
@@ -227,6 +231,12 @@ impl Driver {
     /// The same with what this device keeps of its own content.
     pub(super) fn with_own(mut self, own: Option<Arc<Own>>) -> Driver {
         self.own = own;
+        self
+    }
+
+    /// The same with another time without a connection after which blocks may be gone.
+    pub(super) fn with_absence(mut self, long: Duration) -> Driver {
+        self.absence = Absence::new(long);
         self
     }
 

@@ -1,7 +1,7 @@
 //! What the driver does over its connection: making it, sending, storing, fetching, and giving it up.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use super::{AGAIN, Done, Driver};
 use crate::client::again::Blocks;
@@ -192,6 +192,10 @@ impl Driver {
         self.outbox.disconnected();
         self.fetching.clear();
         self.beacons.connected(Instant::now());
+        if self.absence.end((Instant::now(), SystemTime::now())) {
+            // Before their entries can go.
+            self.inputs.push_front(Input::Back);
+        }
         self.shown.line.send_replace(Some(line));
         self.check();
         self.inputs.push_back(Input::Connected);
@@ -201,7 +205,9 @@ impl Driver {
     /// The connection is over. Another one is made after a pause.
     pub(super) fn disconnect(&mut self, lost: Lost) {
         tracing::debug!(%lost, "no connection to the server of a shared volume");
-        self.line = None;
+        if self.line.take().is_some() {
+            self.absence.begin((Instant::now(), SystemTime::now()));
+        }
         self.deliveries = None;
         self.beacons.disconnected();
         self.shown.line.send_replace(None);

@@ -132,7 +132,7 @@ pub(in crate::client) async fn keep(
                 let shared = (plug.hasher, plug.near);
                 let driver = Driver::new(*core, plug.commands, dial, plug.shown, shelf, shared);
                 let driver = driver.with_beacons(Beacons::of(&home));
-                let driver = driver.with_own(plug.own);
+                let driver = driver.with_own(plug.own).with_absence(options.away);
                 return driver.run().await;
             }
             Seat::Guest(joined) => match guest::run(*joined, &mut plug).await {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use store::BlockSink;
 use trust::array::ArrayRoot;
@@ -14,7 +15,7 @@ use sim::time::eventually;
 
 use super::{Lab, create, done, inode, look, offline, place, read, soon};
 use crate::client::own::Own;
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, Options};
 use crate::files::{Answer, Call, Refused};
 use crate::outbox::Flight;
 
@@ -205,4 +206,42 @@ async fn call_of_a_device_that_was_killed_runs_again_with_blocks_that_the_device
         panic!("it is not there");
     };
     assert_eq!(&file.inode.content, content);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_waited_while_the_server_may_have_removed_its_blocks_is_taken_back() {
+    let lab = Lab::new();
+    for (away, is_taken_back) in [(Duration::ZERO, true), (Duration::from_secs(3600), false)] {
+        let wire: Arc<Wire> = Arc::default();
+        let options = Options {
+            away,
+            ..Options::default()
+        };
+        let client = lab.client_with(1, &wire, &options);
+        client.running(soon()).await.unwrap();
+        let name = format!("{is_taken_back}");
+        let (record, content) = block(&client, &name);
+        client
+            .sink(Duration::from_secs(60))
+            .put(&[record])
+            .await
+            .unwrap();
+        wire.break_after(0);
+        let _ = client.look(Call::Members, soon()).await;
+        offline(&client).await;
+        let with = create_with(&client, &name, content);
+        let without = create(&client, &format!("{name} without blocks"), "x");
+        let (with, without) = (client.call(with, soon()), client.call(without, soon()));
+        let back = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            wire.break_after(-1);
+        };
+        let (with, without, ()) = tokio::join!(with, without, back);
+        done(without);
+        match with {
+            Err(ClientError::Interrupted) if is_taken_back => {}
+            with => assert!(!is_taken_back && matches!(done(with), Answer::Done(_))),
+        }
+        client.close(soon()).await.unwrap();
+    }
 }
