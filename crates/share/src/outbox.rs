@@ -28,7 +28,7 @@ pub const FLIGHT_BYTES: usize = 1 << 20;
 /// The first pause before an entry goes a third time, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Blocks are given up after so many refusals, unless the server says at once that it has no room.
-const TRIES: u32 = 3;
+pub const TRIES: u32 = 3;
 
 /// Names a call.
 pub type Ticket = u64;

@@ -5,16 +5,22 @@
 //! its own ([`super::own`]). A call whose content is not whole then is taken back: nobody was told that it is done.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use store::StoreError;
+use tokio::time::sleep;
 use trust::array::{ArrayRoot, Child, Extent, Node};
-use trust::{ArrayNode, Handle, Hasher};
+use trust::{ArrayNode, Handle, Hasher, Record};
 
 use super::connection::Line;
 use super::own::Own;
+use crate::outbox::{TRIES, Unstored};
 
 /// Nodes of a tree that are looked at together. A tree is walked depth first, so memory is bounded.
 const NODES: usize = 16;
+
+/// Blocks that the server refuses are stored again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Where blocks are.
 pub(super) struct Blocks {
@@ -75,7 +81,25 @@ impl Blocks {
         if own.len() < lacks.len() {
             return Ok(false);
         }
-        sink.put(&own).await?;
+        self.stored(&own).await
+    }
+
+    /// Whether the server takes these blocks. A server that has no room, or refuses them again and again, holds no device
+    /// up: its call is taken back.
+    async fn stored(&self, records: &[Record]) -> Result<bool, StoreError> {
+        let mut refusals = 0;
+        while !records.is_empty() {
+            match self.line.put(records).await {
+                Ok(()) => break,
+                Err((Unstored::Now, error)) => return Err(error),
+                Err((Unstored::Full, _)) => return Ok(false),
+                Err((Unstored::Refused, _)) => refusals += 1,
+            }
+            if refusals == TRIES {
+                return Ok(false);
+            }
+            sleep(AGAIN).await;
+        }
         Ok(true)
     }
 

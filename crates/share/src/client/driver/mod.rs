@@ -23,7 +23,7 @@ use self::beacons::Kind;
 use super::Answered;
 use super::beacons::Beacons;
 use super::connection::{
-    Backoff, Connected, Connection, Deliveries, Dial, Line, Lost, Stores, Trouble,
+    Backoff, Connected, Connection, Deliveries, Dial, Line, Lost, Stored, Stores, Trouble,
 };
 use super::core::{Core, Input, Out, Ticket};
 use super::error::{ClientError, Differing, Stopped};
@@ -34,7 +34,7 @@ use super::own::Own;
 use super::status::{Phase, Status, View};
 use crate::disk::{DiskError, Placed};
 use crate::files::{Shelf, Stamped};
-use crate::outbox::{Flight, Outbox, Unstored};
+use crate::outbox::{Flight, Outbox};
 use ordering::engine::{Reply, Request};
 use ordering::roster::{OpsCodec, Product};
 use ordering::signed::Entry;
@@ -84,7 +84,7 @@ pub(super) enum Done {
     Stored {
         /// Number of the batch of blocks.
         batch: u64,
-        result: Result<(), (Unstored, StoreError)>,
+        result: Stored,
     },
     /// Trees of an earlier run that are not whole.
     Checked(Result<Vec<ArrayRoot>, StoreError>),

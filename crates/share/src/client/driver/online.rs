@@ -5,14 +5,12 @@ use std::time::Instant;
 
 use super::{AGAIN, Done, Driver};
 use crate::client::again::Blocks;
-use crate::client::connection::{Connected, Connection, Lost};
+use crate::client::connection::{Connected, Connection, Lost, Stored};
 use crate::client::core::{Input, Lacks};
 use crate::client::error::ClientError;
 use crate::client::fetch::{Key, fetch};
-use crate::outbox::Unstored;
 use ordering::engine::Request;
 use ordering::roster::Product;
-use store::StoreError;
 
 impl Driver {
     pub(super) fn send(&mut self, request: Request<Product>) {
@@ -39,16 +37,7 @@ impl Driver {
             }
             let line = Arc::clone(&line);
             self.tasks.spawn(async move {
-                let sink = line.sink();
-                let stored = async {
-                    sink.put(&blocks).await?;
-                    sink.flush().await
-                };
-                let why = |error: StoreError| match error {
-                    StoreError::Full { .. } => (Unstored::Full, error),
-                    error => (Unstored::Now, error),
-                };
-                let result = stored.await.map_err(why);
+                let result = line.put(&blocks).await;
                 Done::Stored { batch, result }
             });
         }
@@ -58,7 +47,7 @@ impl Driver {
     }
 
     /// Blocks of a batch are durable, or not. Calls whose blocks the server refuses are taken back.
-    fn stored(&mut self, batch: u64, result: Result<(), (Unstored, StoreError)>) {
+    fn stored(&mut self, batch: u64, result: Stored) {
         match result {
             Ok(()) => self.outbox.stored(batch),
             Err((why, error)) => {

@@ -16,7 +16,7 @@ use super::{Lab, create, done, inode, look, offline, place, read, soon};
 use crate::client::own::Own;
 use crate::client::{Client, ClientError};
 use crate::files::{Answer, Call, Refused};
-use crate::outbox::Flight;
+use crate::outbox::{Flight, Unstored};
 
 /// A block of a volume, and content that it is. Shorter content lies in the inode itself.
 fn block(client: &Client, text: &str) -> (Record, Content) {
@@ -156,6 +156,8 @@ async fn killed_with(lab: &Lab, texts: &[&str]) -> Vec<(Record, Content)> {
     let contents: Vec<_> = texts.iter().map(|text| block(&client, text)).collect();
     lab.door.close();
     offline(&client).await;
+    let journal = lab.home(1).directory().join("journal");
+    let before = std::fs::metadata(&journal).unwrap().len();
     let calls = contents.iter().zip(texts).map(|((record, content), path)| {
         let call = create_with(&client, path, content.clone());
         let (client, flight) = (client.clone(), Flight::of(vec![record.clone()], None));
@@ -163,8 +165,6 @@ async fn killed_with(lab: &Lab, texts: &[&str]) -> Vec<(Record, Content)> {
     });
     let calls: Vec<_> = calls.collect();
     // One entry is in flight, so calls go one after the other.
-    let journal = lab.home(1).directory().join("journal");
-    let before = std::fs::metadata(&journal).unwrap().len();
     eventually("the call is in the journal", || {
         std::fs::metadata(&journal).unwrap().len() > before || before > 1 << 20
     })
@@ -188,6 +188,26 @@ async fn call_of_a_device_that_was_killed_is_given_up_without_its_blocks() {
     // It writes on.
     let answer = done(client.call(create(&client, "next", "x"), soon()).await);
     assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+}
+
+/// The server had room when the call was made, and has none, or takes the block no more, when the device comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn device_that_was_killed_resumes_at_a_server_that_takes_no_blocks() {
+    for why in [Unstored::Full, Unstored::Refused] {
+        let lab = Lab::new();
+        let contents = killed_with(&lab, &["kept"]).await;
+        let wire: Arc<Wire> = Arc::default();
+        *wire.refuses.lock().unwrap() = Some(why);
+        let (client, driver) = lab.driver_through(1, &wire);
+        let own = Own::of(lab.home(1).directory().to_owned(), client.hasher().clone());
+        own.keep(std::slice::from_ref(&contents[0].0)).await;
+        tokio::spawn(driver.with_own(Some(own)).run());
+        client.running(soon()).await.unwrap();
+        let there = look(&client, "kept").await;
+        assert_eq!(there, Answer::Refused(Refused::NotFound), "{why:?}");
+        let answer = done(client.call(create(&client, "next", "x"), soon()).await);
+        assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
