@@ -29,6 +29,8 @@ pub const FLIGHT_BYTES: usize = 1 << 20;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Blocks are given up after so many refusals, unless the server says at once that it has no room.
 pub const TRIES: u32 = 3;
+/// Batches whose answers a parcel waits for, at most. What a server says of older ones counts no more.
+const ASKED: usize = 8;
 
 /// Names a call.
 pub type Ticket = u64;
@@ -85,6 +87,9 @@ struct Parcel {
     flight: Flight,
     bytes: usize,
     state: State,
+    /// Batches of this connection that it was in and that have no answer yet, the oldest first, and whether it was alone.
+    /// An entry that is not ordered may be told of before the refusal that is the reason.
+    asked: Vec<(u64, bool)>,
     /// It is stored alone: the server has refused it together with others.
     alone: bool,
     /// How often the server has refused it alone.
@@ -140,6 +145,7 @@ impl Outbox {
             bytes: flight.records.iter().map(Record::len).sum(),
             flight,
             state: State::Waiting,
+            asked: Vec::new(),
             alone: false,
             refusals: 0,
         });
@@ -251,6 +257,13 @@ impl Outbox {
         if records.is_empty() {
             return None;
         }
+        let is_alone = self.of(batch).count() == 1;
+        for parcel in self.of(batch) {
+            if parcel.asked.len() == ASKED {
+                parcel.asked.remove(0);
+            }
+            parcel.asked.push((batch, is_alone));
+        }
         self.begun = batch;
         Some((batch, records.into()))
     }
@@ -265,22 +278,37 @@ impl Outbox {
 
     /// The blocks of a batch are durable.
     pub fn stored(&mut self, batch: u64) {
+        for parcel in &mut self.parcels {
+            parcel.asked.retain(|(asked, _)| *asked != batch);
+        }
         for parcel in self.of(batch) {
             parcel.state = State::Stored;
         }
     }
 
-    /// The blocks of a batch are not stored. Gives the calls that are given up: the engine takes them back.
+    /// The blocks of a batch are not stored. A refusal counts although the blocks are stored again meanwhile. Gives the calls that are given up: the engine takes them back.
     pub fn unstored(&mut self, batch: u64, why: Unstored) -> Vec<Ticket> {
-        let is_shared = self.of(batch).count() > 1;
         let mut given_up = Vec::new();
-        for parcel in self.of(batch) {
-            parcel.state = State::Resting;
+        for parcel in &mut self.parcels {
+            let Some(at) = parcel.asked.iter().position(|(asked, _)| *asked == batch) else {
+                continue;
+            };
+            let (_, was_alone) = parcel.asked.remove(at);
+            let is_last =
+                matches!(parcel.state, State::UnderWay { batch: last, .. } if last == batch);
+            if is_last {
+                parcel.state = State::Resting;
+            }
             match why {
                 Unstored::Now => {}
+                // The server has it, or it is given up.
+                _ if matches!(parcel.state, State::Stored | State::GivenUp) => {}
                 // Which of them it refuses shows when each is stored alone.
-                Unstored::Refused | Unstored::Full if is_shared => {
-                    (parcel.alone, parcel.state) = (true, State::Waiting);
+                Unstored::Refused | Unstored::Full if !was_alone => {
+                    parcel.alone = true;
+                    if is_last {
+                        parcel.state = State::Waiting;
+                    }
                 }
                 Unstored::Refused | Unstored::Full => {
                     parcel.refusals = parcel.refusals.saturating_add(1);
@@ -297,7 +325,8 @@ impl Outbox {
         given_up
     }
 
-    /// The parcels of a batch. An answer for an earlier batch says nothing about blocks that are stored again.
+    /// The parcels whose last batch it is. That an earlier batch was stored says nothing about blocks that are stored again:
+    /// it may be an answer over an earlier connection.
     fn of(&mut self, batch: u64) -> impl Iterator<Item = &mut Parcel> {
         let is_of = move |parcel: &&mut Parcel| match parcel.state {
             State::UnderWay { batch: of, .. } => of == batch,
@@ -311,6 +340,7 @@ impl Outbox {
         self.entry = None;
         self.is_refused = false;
         for parcel in &mut self.parcels {
+            parcel.asked.clear();
             if parcel.state != State::GivenUp {
                 parcel.state = State::Waiting;
             }

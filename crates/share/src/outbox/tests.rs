@@ -227,6 +227,43 @@ fn entry_waits_while_much_has_no_answer() {
     outbox.stored(third);
 }
 
+#[test]
+fn refusal_counts_when_the_entry_was_told_of_before_it() {
+    for goes_again in [false, true] {
+        let mut outbox = Outbox::default();
+        outbox.keep(7, flight(&[1]));
+        let (first, _) = flies(&mut outbox);
+        assert!(outbox.send(entry()).is_some());
+        outbox.again(entry());
+        let second = goes_again.then(|| {
+            outbox.retry();
+            flies(&mut outbox).0
+        });
+        assert_eq!(outbox.unstored(first, Unstored::Full), [7]);
+        outbox.retry();
+        assert!(outbox.begin().is_none(), "it is given up");
+        if let Some(second) = second {
+            assert_eq!(outbox.unstored(second, Unstored::Full), [0u64; 0]);
+        }
+    }
+    // Of several in one batch, each is stored alone afterwards. What an earlier connection says counts no more.
+    let mut outbox = Outbox::default();
+    outbox.keep(7, flight(&[1]));
+    outbox.keep(8, flight(&[2]));
+    let (first, _) = flies(&mut outbox);
+    assert!(outbox.send(entry()).is_some());
+    outbox.again(entry());
+    assert!(outbox.unstored(first, Unstored::Full).is_empty());
+    outbox.retry();
+    let (second, numbers) = flies(&mut outbox);
+    assert_eq!(numbers, [1]);
+    assert_eq!(flies(&mut outbox).1, [2]);
+    outbox.disconnected();
+    assert!(outbox.unstored(second, Unstored::Full).is_empty());
+    assert_eq!(flies(&mut outbox).1, [1]);
+    assert_eq!(outbox.unstored(second, Unstored::Full), [0u64; 0]);
+}
+
 /// An earlier connection had sent the first entry. It is in the log while its blocks are stored once more.
 #[test]
 fn entry_does_not_go_when_the_blocks_of_the_one_before_it_are_stored() {
