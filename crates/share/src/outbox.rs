@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use trust::Record;
+use wire::shared::MAX_NAMES;
 
 use ordering::engine::Request;
 use ordering::roster::Product;
@@ -26,6 +27,8 @@ use ordering::roster::Product;
 /// them wait for the server: what is lost with a connection, or refused, has to be sent again.
 pub const FLIGHT_BYTES: usize = 1 << 20;
 /// The first pause before an entry goes a third time, and the longest.
+/// Blocks that travel together, at most: one message has no more names.
+pub const FLIGHT_BLOCKS: usize = MAX_NAMES;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Blocks are given up after so many refusals, unless the server says at once that it has no room.
 pub const TRIES: u32 = 3;
@@ -241,8 +244,10 @@ impl Outbox {
         let batch = self.begun.saturating_add(1);
         let (mut records, mut bytes) = (Vec::new(), 0);
         for parcel in &mut self.parcels {
-            let fits =
-                records.is_empty() || (!parcel.alone && bytes + parcel.bytes <= FLIGHT_BYTES);
+            let fits = records.is_empty()
+                || (!parcel.alone
+                    && bytes + parcel.bytes <= FLIGHT_BYTES
+                    && records.len() + parcel.flight.records.len() <= FLIGHT_BLOCKS);
             if parcel.state != State::Waiting || !fits {
                 continue;
             }

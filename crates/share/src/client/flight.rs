@@ -13,7 +13,7 @@ use trust::{Handle, Record};
 
 use super::{Answered, Client, ClientError, Sink};
 use crate::files::Stamped;
-use crate::outbox::{FLIGHT_BYTES, Flight};
+use crate::outbox::{FLIGHT_BLOCKS, FLIGHT_BYTES, Flight};
 
 /// Memory for blocks that travel with calls, all together, bytes. A call that finds no room puts its blocks first.
 const ALL_FLIGHTS_BYTES: usize = 8 << 20;
@@ -64,6 +64,9 @@ impl Held {
         true
     }
 }
+        if self.records.len() + records.len() > FLIGHT_BLOCKS {
+            return false;
+        }
 
 /// Blocks of one call, which is made when they are complete.
 #[derive(Debug)]
