@@ -22,13 +22,14 @@ use wire::shared::MAX_NAMES;
 
 use ordering::engine::Request;
 use ordering::roster::Product;
+use ordering::scheme::Scheme;
 
 /// Bytes of blocks that travel with one call, at most, and with the entry, until the server has answered for them. More of
 /// them wait for the server: what is lost with a connection, or refused, has to be sent again.
 pub const FLIGHT_BYTES: usize = 1 << 20;
-/// The first pause before an entry goes a third time, and the longest.
 /// Blocks that travel together, at most: one message has no more names.
 pub const FLIGHT_BLOCKS: usize = MAX_NAMES;
+/// The first pause before an entry goes a third time, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Blocks are given up after so many refusals, unless the server says at once that it has no room.
 pub const TRIES: u32 = 3;
@@ -122,6 +123,8 @@ pub struct Outbox {
     /// Batches of blocks that were begun to be stored.
     begun: u64,
     entry: Option<Request<Product>>,
+    /// The entry that made blocks, once it is known.
+    made_by: Option<[u8; 32]>,
     /// The server missed blocks before the entry. It waits for [`Outbox::retry`].
     is_refused: bool,
     /// How often the server has not ordered the entry because blocks were missing.
@@ -132,6 +135,7 @@ impl Outbox {
     /// The next entry names these blocks.
     pub fn store(&mut self, blocks: Vec<Record>) {
         self.settled();
+        self.made_by = None;
         self.push(Owner::Entry, Flight::of(blocks, None));
     }
 
@@ -168,9 +172,16 @@ impl Outbox {
 
     /// What may be sent now. Call it when [`Outbox::begin`] has nothing more to store.
     pub fn send(&mut self, request: Request<Product>) -> Option<Request<Product>> {
-        let Request::Entry(_) = request else {
+        let Request::Entry(entry) = &request else {
             return Some(request);
         };
+        if !entry.signed().entry().is_resume() {
+            let id = Product::id(entry);
+            // One entry is in flight: the one before has its place, or will never have one.
+            if self.made_by.replace(id).is_some_and(|other| other != id) {
+                self.settled();
+            }
+        }
         // An entry that was to be sent again is over: the engine has another one.
         (self.refusals, self.is_refused) = (0, false);
         self.entry = Some(request);
@@ -318,16 +329,24 @@ impl Outbox {
                 Unstored::Refused | Unstored::Full => {
                     parcel.refusals = parcel.refusals.saturating_add(1);
                     let is_over = why == Unstored::Full || parcel.refusals >= TRIES;
-                    if let Owner::Call(ticket) = parcel.owner
-                        && is_over
-                    {
+                    if is_over {
                         parcel.state = State::GivenUp;
-                        given_up.push(ticket);
+                    }
+                    match parcel.owner {
+                        Owner::Call(ticket) if is_over => given_up.push(ticket),
+                        Owner::Call(_) | Owner::Entry => {}
                     }
                 }
             }
         }
         given_up
+    }
+
+    /// Whether the blocks are given up that the entry in flight made itself. The engine takes back what made them.
+    pub fn has_lost_the_entry(&self) -> bool {
+        let is_lost =
+            |parcel: &Parcel| (parcel.owner, parcel.state) == (Owner::Entry, State::GivenUp);
+        self.parcels.iter().any(is_lost)
     }
 
     /// The parcels whose last batch it is. That an earlier batch was stored says nothing about blocks that are stored again:

@@ -91,6 +91,8 @@ pub(super) enum Input {
     Cancel(Ticket),
     /// Blocks that these calls name cannot be stored.
     Withdraw(Vec<Ticket>),
+    /// Blocks that folds made cannot be stored.
+    WithdrawFolds,
     /// These trees, which calls of an earlier run name, are not whole at the server.
     Lacking(Vec<ArrayRoot>),
     /// A program asks what this device knows, whatever the server says.
@@ -401,6 +403,10 @@ impl Core {
                 let is_one = |of: Option<Ticket>| of.is_some_and(|of| calls.contains(&of));
                 self.engine.withdraw(|of, _| is_one(of))
             }
+            Input::WithdrawFolds => {
+                let is_fold = |call: &Stamped| matches!(call.call, Call::Fold(_));
+                self.engine.withdraw(|_, call| is_fold(call))
+            }
             Input::Lacking(lacking) => {
                 if !lacking.is_empty() {
                     let trees = lacking.len();
@@ -488,6 +494,7 @@ impl Core {
                 marked,
             }),
             Effect::Busy(ticket) => outs.push(Out::Busy(ticket)),
+            Effect::Withdrawn(UNASKED) => self.tidy.unstored(),
             Effect::Withdrawn(ticket) => outs.push(Out::Withdrawn(ticket)),
             Effect::Unfit(what) => outs.push(Out::Unfit(what)),
             Effect::Differs(attest) => outs.push(Out::Differs(differing(&attest))),

@@ -133,6 +133,8 @@ pub(super) struct Driver {
     given_up: HashMap<Ticket, ClientError>,
     tasks: JoinSet<Done>,
     differing: Vec<Differing>,
+    /// Why folds were given up the last time.
+    unfolded: Option<ClientError>,
     stopped: Option<Stopped>,
     inputs: VecDeque<Input>,
     beacons: Beacons,
@@ -218,6 +220,7 @@ impl Driver {
             tasks: JoinSet::new(),
             differing: Vec::new(),
             inputs: VecDeque::new(),
+            unfolded: None,
             beacons: Beacons::default(),
             held: Vec::new(),
             closing: None,
@@ -400,6 +403,7 @@ impl Driver {
             Out::Differs(differing) => {
                 let known = self.differing.contains(&differing);
                 if !known && self.differing.len() < MAX_DIFFERING {
+                let why = why.or_else(|| self.unfolded.clone());
                     tracing::warn!(device = %differing.device, "a device attests another log");
                     self.differing.push(differing);
                 }

@@ -55,6 +55,10 @@ impl Driver {
                 let given_up = self.outbox.unstored(batch, why);
                 let error = ClientError::from(error);
                 let told = given_up.iter().map(|ticket| (*ticket, error.clone()));
+                if self.outbox.has_lost_the_entry() {
+                    self.unfolded = Some(error.clone());
+                    self.inputs.push_front(Input::WithdrawFolds);
+                }
                 self.given_up.extend(told);
                 if !given_up.is_empty() {
                     // Before a new connection, or a pause that is over, sends the entry again.
