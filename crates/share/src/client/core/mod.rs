@@ -195,7 +195,7 @@ impl Core {
     ) -> Core {
         let size = durable.ledger.size();
         let calls = durable.sent.iter().flat_map(|sent| &sent.calls);
-        let unchecked: Vec<_> = calls.filter_map(|call| call.call.array()).collect();
+        let unchecked: Vec<_> = calls.flat_map(|call| call.call.arrays()).collect();
         let convicted = court.convicted();
         let mut core = Core {
             engine: Engine::start(scheme, setup, durable),
@@ -418,8 +418,8 @@ impl Core {
                 self.unchecked.clear();
                 self.engine.may_resume();
                 let is_lost = |call: &Stamped| {
-                    let root = call.call.array();
-                    root.is_some_and(|root| lacking.contains(&root))
+                    let mut roots = call.call.arrays().into_iter();
+                    roots.any(|root| lacking.contains(&root))
                 };
                 self.engine
                     .withdraw(|of, call| of.is_none() && is_lost(call))
