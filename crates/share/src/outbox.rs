@@ -25,8 +25,9 @@ use ordering::roster::Product;
 use ordering::scheme::Scheme;
 
 /// Bytes of blocks that travel with one call, at most, and with the entry, until the server has answered for them. More of
-/// them wait for the server: what is lost with a connection, or refused, has to be sent again.
-pub const FLIGHT_BYTES: usize = 1 << 20;
+/// them wait for the server: what is lost with a connection, or refused, has to be sent again. 1 MiB of content that does
+/// not compress travels, with one block more and the nodes of its tree.
+pub const FLIGHT_BYTES: usize = (1 << 20) + (128 << 10);
 /// Blocks that travel together, at most: one message has no more names.
 pub const FLIGHT_BLOCKS: usize = MAX_NAMES;
 /// The first pause before an entry goes a third time, and the longest.
