@@ -86,8 +86,8 @@ pub(super) enum Done {
         batch: u64,
         result: Stored,
     },
-    /// Trees of an earlier run that are not whole.
-    Checked(Result<Vec<ArrayRoot>, StoreError>),
+    /// Trees of an earlier run, as far as they were looked at, and whether each is whole.
+    Checked(Vec<(ArrayRoot, bool)>, Result<(), StoreError>),
 }
 
 enum Event {
@@ -128,13 +128,15 @@ pub(super) struct Driver {
     own: Option<Arc<Own>>,
     /// It is being looked whether the server has what calls of an earlier run name.
     checking: bool,
+    /// What was seen of it so far.
+    checked: Vec<(ArrayRoot, bool)>,
     outbox: Outbox,
     /// Why blocks of calls are given up.
     given_up: HashMap<Ticket, ClientError>,
-    tasks: JoinSet<Done>,
-    differing: Vec<Differing>,
     /// Why folds were given up the last time.
     unfolded: Option<ClientError>,
+    tasks: JoinSet<Done>,
+    differing: Vec<Differing>,
     stopped: Option<Stopped>,
     inputs: VecDeque<Input>,
     beacons: Beacons,
@@ -215,12 +217,13 @@ impl Driver {
             fetching: HashSet::new(),
             own: None,
             checking: false,
+            checked: Vec::new(),
             outbox: Outbox::default(),
             given_up: HashMap::new(),
+            unfolded: None,
             tasks: JoinSet::new(),
             differing: Vec::new(),
             inputs: VecDeque::new(),
-            unfolded: None,
             beacons: Beacons::default(),
             held: Vec::new(),
             closing: None,
@@ -287,8 +290,11 @@ impl Driver {
             }
             Event::Reply(Err(lost)) => self.disconnect(lost),
             Event::Done(Some(done)) => self.done(done),
-            // A task that panicked has fetched nothing.
-            Event::Done(None) => self.again_at = Some(Instant::now() + AGAIN),
+            // A task that panicked has fetched nothing, and looked at nothing. To look twice does no harm.
+            Event::Done(None) => {
+                self.checking = false;
+                self.again_at = Some(Instant::now() + AGAIN);
+            }
             Event::Wake => self.woke(),
             Event::Again => {
                 self.again = false;
@@ -397,13 +403,13 @@ impl Driver {
             Out::Busy(ticket) => self.answer(ticket, Err(ClientError::Busy)),
             Out::Withdrawn(ticket) => {
                 let why = self.given_up.remove(&ticket);
+                let why = why.or_else(|| self.unfolded.clone());
                 self.answer(ticket, Err(why.unwrap_or(ClientError::Interrupted)));
             }
             Out::Unfit(what) => self.disconnect(Lost::new(Trouble::Unfit, what)),
             Out::Differs(differing) => {
                 let known = self.differing.contains(&differing);
                 if !known && self.differing.len() < MAX_DIFFERING {
-                let why = why.or_else(|| self.unfolded.clone());
                     tracing::warn!(device = %differing.device, "a device attests another log");
                     self.differing.push(differing);
                 }

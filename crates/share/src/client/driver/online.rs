@@ -11,6 +11,7 @@ use crate::client::error::ClientError;
 use crate::client::fetch::{Key, fetch};
 use ordering::engine::Request;
 use ordering::roster::Product;
+use trust::array::ArrayRoot;
 
 impl Driver {
     pub(super) fn send(&mut self, request: Request<Product>) {
@@ -54,11 +55,11 @@ impl Driver {
                 tracing::warn!(%error, "blocks could not be stored");
                 let given_up = self.outbox.unstored(batch, why);
                 let error = ClientError::from(error);
-                let told = given_up.iter().map(|ticket| (*ticket, error.clone()));
                 if self.outbox.has_lost_the_entry() {
                     self.unfolded = Some(error.clone());
                     self.inputs.push_front(Input::WithdrawFolds);
                 }
+                let told = given_up.iter().map(|ticket| (*ticket, error.clone()));
                 self.given_up.extend(told);
                 if !given_up.is_empty() {
                     // Before a new connection, or a pause that is over, sends the entry again.
@@ -132,10 +133,16 @@ impl Driver {
                 }
             }
             Done::Stored { batch, result } => self.stored(batch, result),
-            Done::Checked(checked) => {
+            Done::Checked(seen, ended) => {
                 self.checking = false;
-                match checked {
-                    Ok(lacking) => self.inputs.push_back(Input::Lacking(lacking)),
+                self.checked.extend(seen);
+                match ended {
+                    Ok(()) => {
+                        let checked = std::mem::take(&mut self.checked).into_iter();
+                        let lacking = checked.filter(|(_, is_whole)| !is_whole);
+                        let lacking = lacking.map(|(root, _)| root).collect();
+                        self.inputs.push_back(Input::Lacking(lacking));
+                    }
                     Err(error) => {
                         tracing::debug!(%error, "what would run again cannot be looked at");
                         self.again_at = Some(Instant::now() + AGAIN);
@@ -157,8 +164,13 @@ impl Driver {
         }
         let (own, hasher) = (self.own.clone(), self.hasher.clone());
         let blocks = Blocks { line, own, hasher };
-        self.tasks
-            .spawn(async move { Done::Checked(blocks.lacking(&roots).await) });
+        let is_new = |root: &ArrayRoot| !self.checked.iter().any(|(checked, _)| checked == root);
+        let roots: Vec<ArrayRoot> = roots.into_iter().filter(is_new).collect();
+        self.tasks.spawn(async move {
+            let mut seen = Vec::new();
+            let ended = blocks.look(&roots, &mut seen).await;
+            Done::Checked(seen, ended)
+        });
     }
 
     /// Begins to connect, when it is time.

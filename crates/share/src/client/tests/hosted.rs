@@ -70,6 +70,8 @@ pub struct Wire {
     pub no_blocks: AtomicBool,
     /// No bodies come, and the server says nothing.
     pub no_bodies: AtomicBool,
+    /// The next touch panics.
+    pub panics: AtomicBool,
     /// All blocks are refused.
     pub refuses: Mutex<Option<Unstored>>,
     /// No blocks go on the wire before their entry: there is never a place.
@@ -217,12 +219,12 @@ impl Line for Lined {
         }
         self.0.session.store(records, Box::new(done));
         let full = self.0.wire.is_full.load(Ordering::SeqCst);
-        Some(Box::pin(async move {
-            match told.await {
         let says = match full {
             true => Unstored::Full,
             false => refuses.unwrap_or(Unstored::Refused),
         };
+        Some(Box::pin(async move {
+            match told.await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(why)) => Err(refused(says, why)),
                 Err(why) => Err((Unstored::Now, failed(why))),
@@ -373,6 +375,8 @@ impl BlockSink for Blocks {
     ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
         Box::pin(async move {
             self.0.passes().map_err(failed)?;
+            let panics = self.0.wire.panics.swap(false, Ordering::SeqCst);
+            assert!(!panics, "a touch panics");
             let absent = |handle: &&Handle| !self.0.session.cstore(handle).unwrap();
             Ok(handles.iter().filter(absent).copied().collect())
         })
