@@ -18,17 +18,24 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use trust::Record;
+use wire::shared::MAX_NAMES;
 
 use ordering::engine::Request;
 use ordering::roster::Product;
+use ordering::scheme::Scheme;
 
 /// Bytes of blocks that travel with one call, at most, and with the entry, until the server has answered for them. More of
-/// them wait for the server: what is lost with a connection, or refused, has to be sent again.
-pub const FLIGHT_BYTES: usize = 1 << 20;
+/// them wait for the server: what is lost with a connection, or refused, has to be sent again. 1 MiB of content that does
+/// not compress travels, with one block more and the nodes of its tree.
+pub const FLIGHT_BYTES: usize = (1 << 20) + (128 << 10);
+/// Blocks that travel together, at most: one message has no more names.
+pub const FLIGHT_BLOCKS: usize = MAX_NAMES;
 /// The first pause before an entry goes a third time, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Blocks are given up after so many refusals, unless the server says at once that it has no room.
-const TRIES: u32 = 3;
+pub const TRIES: u32 = 3;
+/// Batches whose answers a parcel waits for, at most. What a server says of older ones counts no more.
+const ASKED: usize = 8;
 
 /// Names a call.
 pub type Ticket = u64;
@@ -85,6 +92,9 @@ struct Parcel {
     flight: Flight,
     bytes: usize,
     state: State,
+    /// Batches of this connection that it was in and that have no answer yet, the oldest first, and whether it was alone.
+    /// An entry that is not ordered may be told of before the refusal that is the reason.
+    asked: Vec<(u64, bool)>,
     /// It is stored alone: the server has refused it together with others.
     alone: bool,
     /// How often the server has refused it alone.
@@ -114,6 +124,8 @@ pub struct Outbox {
     /// Batches of blocks that were begun to be stored.
     begun: u64,
     entry: Option<Request<Product>>,
+    /// The entry that made blocks, once it is known.
+    made_by: Option<[u8; 32]>,
     /// The server missed blocks before the entry. It waits for [`Outbox::retry`].
     is_refused: bool,
     /// How often the server has not ordered the entry because blocks were missing.
@@ -124,6 +136,7 @@ impl Outbox {
     /// The next entry names these blocks.
     pub fn store(&mut self, blocks: Vec<Record>) {
         self.settled();
+        self.made_by = None;
         self.push(Owner::Entry, Flight::of(blocks, None));
     }
 
@@ -140,6 +153,7 @@ impl Outbox {
             bytes: flight.records.iter().map(Record::len).sum(),
             flight,
             state: State::Waiting,
+            asked: Vec::new(),
             alone: false,
             refusals: 0,
         });
@@ -159,9 +173,16 @@ impl Outbox {
 
     /// What may be sent now. Call it when [`Outbox::begin`] has nothing more to store.
     pub fn send(&mut self, request: Request<Product>) -> Option<Request<Product>> {
-        let Request::Entry(_) = request else {
+        let Request::Entry(entry) = &request else {
             return Some(request);
         };
+        if !entry.signed().entry().is_resume() {
+            let id = Product::id(entry);
+            // One entry is in flight: the one before has its place, or will never have one.
+            if self.made_by.replace(id).is_some_and(|other| other != id) {
+                self.settled();
+            }
+        }
         // An entry that was to be sent again is over: the engine has another one.
         (self.refusals, self.is_refused) = (0, false);
         self.entry = Some(request);
@@ -235,8 +256,10 @@ impl Outbox {
         let batch = self.begun.saturating_add(1);
         let (mut records, mut bytes) = (Vec::new(), 0);
         for parcel in &mut self.parcels {
-            let fits =
-                records.is_empty() || (!parcel.alone && bytes + parcel.bytes <= FLIGHT_BYTES);
+            let fits = records.is_empty()
+                || (!parcel.alone
+                    && bytes + parcel.bytes <= FLIGHT_BYTES
+                    && records.len() + parcel.flight.records.len() <= FLIGHT_BLOCKS);
             if parcel.state != State::Waiting || !fits {
                 continue;
             }
@@ -250,6 +273,13 @@ impl Outbox {
         }
         if records.is_empty() {
             return None;
+        }
+        let is_alone = self.of(batch).count() == 1;
+        for parcel in self.of(batch) {
+            if parcel.asked.len() == ASKED {
+                parcel.asked.remove(0);
+            }
+            parcel.asked.push((batch, is_alone));
         }
         self.begun = batch;
         Some((batch, records.into()))
@@ -265,31 +295,47 @@ impl Outbox {
 
     /// The blocks of a batch are durable.
     pub fn stored(&mut self, batch: u64) {
+        for parcel in &mut self.parcels {
+            parcel.asked.retain(|(asked, _)| *asked != batch);
+        }
         for parcel in self.of(batch) {
             parcel.state = State::Stored;
         }
     }
 
-    /// The blocks of a batch are not stored. Gives the calls that are given up: the engine takes them back.
+    /// The blocks of a batch are not stored. A refusal counts although the blocks are stored again meanwhile. Gives the calls that are given up: the engine takes them back.
     pub fn unstored(&mut self, batch: u64, why: Unstored) -> Vec<Ticket> {
-        let is_shared = self.of(batch).count() > 1;
         let mut given_up = Vec::new();
-        for parcel in self.of(batch) {
-            parcel.state = State::Resting;
+        for parcel in &mut self.parcels {
+            let Some(at) = parcel.asked.iter().position(|(asked, _)| *asked == batch) else {
+                continue;
+            };
+            let (_, was_alone) = parcel.asked.remove(at);
+            let is_last =
+                matches!(parcel.state, State::UnderWay { batch: last, .. } if last == batch);
+            if is_last {
+                parcel.state = State::Resting;
+            }
             match why {
                 Unstored::Now => {}
+                // The server has it, or it is given up.
+                _ if matches!(parcel.state, State::Stored | State::GivenUp) => {}
                 // Which of them it refuses shows when each is stored alone.
-                Unstored::Refused | Unstored::Full if is_shared => {
-                    (parcel.alone, parcel.state) = (true, State::Waiting);
+                Unstored::Refused | Unstored::Full if !was_alone => {
+                    parcel.alone = true;
+                    if is_last {
+                        parcel.state = State::Waiting;
+                    }
                 }
                 Unstored::Refused | Unstored::Full => {
                     parcel.refusals = parcel.refusals.saturating_add(1);
                     let is_over = why == Unstored::Full || parcel.refusals >= TRIES;
-                    if let Owner::Call(ticket) = parcel.owner
-                        && is_over
-                    {
+                    if is_over {
                         parcel.state = State::GivenUp;
-                        given_up.push(ticket);
+                    }
+                    match parcel.owner {
+                        Owner::Call(ticket) if is_over => given_up.push(ticket),
+                        Owner::Call(_) | Owner::Entry => {}
                     }
                 }
             }
@@ -297,7 +343,15 @@ impl Outbox {
         given_up
     }
 
-    /// The parcels of a batch. An answer for an earlier batch says nothing about blocks that are stored again.
+    /// Whether the blocks are given up that the entry in flight made itself. The engine takes back what made them.
+    pub fn has_lost_the_entry(&self) -> bool {
+        let is_lost =
+            |parcel: &Parcel| (parcel.owner, parcel.state) == (Owner::Entry, State::GivenUp);
+        self.parcels.iter().any(is_lost)
+    }
+
+    /// The parcels whose last batch it is. That an earlier batch was stored says nothing about blocks that are stored again:
+    /// it may be an answer over an earlier connection.
     fn of(&mut self, batch: u64) -> impl Iterator<Item = &mut Parcel> {
         let is_of = move |parcel: &&mut Parcel| match parcel.state {
             State::UnderWay { batch: of, .. } => of == batch,
@@ -311,6 +365,7 @@ impl Outbox {
         self.entry = None;
         self.is_refused = false;
         for parcel in &mut self.parcels {
+            parcel.asked.clear();
             if parcel.state != State::GivenUp {
                 parcel.state = State::Waiting;
             }

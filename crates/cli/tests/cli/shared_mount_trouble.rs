@@ -5,6 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -13,7 +15,7 @@ use crate::shared_gate::Gate;
 use crate::shared_lab::{Orderer, Talk, found, founded, joined};
 use crate::shared_mount_lab::{Mount, can_mount, signal, two_devices};
 use crate::shared_repair::verify;
-use crate::support::{Home, damage_largest, noise, wait_until};
+use crate::support::{Home, Tmpfs, damage_largest, noise, skipped, wait_until};
 
 /// Compares what another device has seen with what this one has seen. A note of a longer log proves nothing: this one gets
 /// longer.
@@ -288,4 +290,55 @@ fn conflict_copy_is_not_made_of_content_that_the_server_has_lost() {
     assert_eq!(ben.run(&["ls", "notes"]).ends(0).out, "f\n");
     ben.run(&["verify", "notes", "--deadline", "30s"]).ends(0);
     assert_eq!(fs::read_to_string(ben.path("f")).unwrap(), "others\n");
+}
+
+/// One program writes what the server has no room for; another one was killed while such a change was on its way.
+#[test]
+fn mount_of_a_full_server_says_so_removes_files_and_begins_again_after_a_kill() {
+    if !can_mount() {
+        return;
+    }
+    let (mut orderer, key) = Orderer::new("127.0.0.1");
+    let Some(disk) = Tmpfs::of(&orderer.home, "repo", 64 << 20) else {
+        return skipped("full disks of servers", "no tmpfs can be mounted");
+    };
+    let ada = found(&mut orderer, &key, &[], &["--ring", "8MiB"]);
+    fs::write(ada.path("small"), "before").unwrap();
+    for name in ["one", "other", "late"] {
+        ada.run(&["put", "small", "notes", name]).ends(0);
+    }
+    disk.leave_free(12 << 20);
+    let is_full = (0..60).any(|n| {
+        fs::write(ada.path("long"), noise(n, 700_000)).unwrap();
+        let ran = ada.run(&["put", "long", "notes", &n.to_string(), "--deadline", "15s"]);
+        ran.code != 0
+    });
+    assert!(is_full, "the disk was never full");
+    let mount = Mount::of(&ada, &[]);
+    let mut new = fs::File::create(mount.path("new")).unwrap();
+    new.write_all(&noise(100, 700_000)).unwrap();
+    let full = new.sync_all().unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    fs::remove_file(mount.path("one")).unwrap();
+    mount.kill();
+    drop(new);
+
+    let mount = Mount::of(&ada, &[]);
+    let mut late = fs::File::create(mount.path("late")).unwrap();
+    signal(orderer.process(), Signal::STOP);
+    let writer = thread::spawn(move || {
+        let _ = late.write_all(&noise(101, 700_000));
+        // It ends with the mount.
+        late.sync_all().is_ok()
+    });
+    thread::sleep(Duration::from_secs(2));
+    mount.kill();
+    assert!(!writer.join().unwrap());
+    signal(orderer.process(), Signal::CONT);
+    let mount = Mount::of(&ada, &[]);
+    fs::remove_file(mount.path("other")).unwrap();
+    assert!(!mount.path("other").exists());
+    mount.end();
+    disk.free();
+    orderer.kill();
 }

@@ -5,16 +5,25 @@
 //! its own ([`super::own`]). A call whose content is not whole then is taken back: nobody was told that it is done.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use store::StoreError;
+use tokio::time::sleep;
 use trust::array::{ArrayRoot, Child, Extent, Node};
-use trust::{ArrayNode, Handle, Hasher};
+use trust::{ArrayNode, Handle, Hasher, Record};
+use wire::shared::MAX_NAMES;
 
 use super::connection::Line;
-use super::own::Own;
+use super::own::{Own, without};
+use crate::outbox::{TRIES, Unstored};
 
-/// Nodes of a tree that are looked at together. A tree is walked depth first, so memory is bounded.
+/// Nodes of a tree that are read together. A tree is walked depth first, so memory is bounded.
 const NODES: usize = 16;
+/// Blocks that are read from this device's own and stored together: each may have 1 MiB.
+const STORED: usize = 16;
+
+/// Blocks that the server refuses are stored again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Where blocks are.
 pub(super) struct Blocks {
@@ -24,41 +33,64 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Those of these trees that are not whole at the server, and cannot be made so.
-    pub(super) async fn lacking(&self, roots: &[ArrayRoot]) -> Result<Vec<ArrayRoot>, StoreError> {
-        let mut lacking = Vec::new();
-        for root in roots {
-            if !self.is_whole(root).await? {
-                lacking.push(*root);
+    /// Looks at trees, one after the other: whether each is whole at the server, or has been made so. What was seen before
+    /// an error is in `seen`.
+    pub(super) async fn look(
+        &self,
+        roots: &[ArrayRoot],
+        seen: &mut Vec<(ArrayRoot, bool)>,
+    ) -> Result<(), StoreError> {
+        for some in roots.chunks(MAX_NAMES) {
+            // Most content is one block.
+            let single = some.iter().filter_map(|root| match root.top() {
+                Child::Extent(Extent::Data { handle, .. }) => Some(handle.any()),
+                _ => None,
+            });
+            let single: Vec<Handle> = single.collect();
+            let lacks = match single.is_empty() {
+                true => Vec::new(),
+                false => self.line.sink().touch(&single).await?,
+            };
+            for root in some {
+                let is_there = matches!(root.top(), Child::Extent(Extent::Data { handle, .. })
+                    if !lacks.contains(&handle.any()));
+                let is_whole = is_there || self.is_whole(root).await?;
+                seen.push((*root, is_whole));
             }
         }
-        Ok(lacking)
+        Ok(())
     }
 
     async fn is_whole(&self, root: &ArrayRoot) -> Result<bool, StoreError> {
         let mut left = vec![root.top()];
-        while !left.is_empty() {
-            let some = left.split_off(left.len().saturating_sub(NODES));
-            let (mut handles, mut nodes) = (Vec::<Handle>::new(), Vec::new());
-            for child in some {
-                match child {
-                    Child::Node { handle, .. } => nodes.push(handle),
-                    Child::Extent(Extent::Data { handle, .. }) => handles.push(handle.any()),
-                    Child::Extent(Extent::Hole { .. }) => {}
+        let mut handles = Vec::<Handle>::new();
+        loop {
+            let mut nodes = Vec::new();
+            while nodes.len() < NODES && handles.len() < MAX_NAMES {
+                match left.pop() {
+                    Some(Child::Node { handle, .. }) => {
+                        handles.push(handle.any());
+                        nodes.push(handle);
+                    }
+                    Some(Child::Extent(Extent::Data { handle, .. })) => handles.push(handle.any()),
+                    Some(Child::Extent(Extent::Hole { .. })) => {}
+                    None => break,
                 }
             }
-            handles.extend(nodes.iter().map(Handle::any));
-            if !self.touched(&handles).await? {
+            let Some(children) = self.children(&nodes).await? else {
+                return Ok(false);
+            };
+            left.extend(children);
+            let is_end = left.is_empty();
+            if (is_end || handles.len() >= MAX_NAMES)
+                && !self.touched(&std::mem::take(&mut handles)).await?
+            {
                 return Ok(false);
             }
-            for handle in nodes {
-                match self.node(handle).await? {
-                    Some(node) => left.extend(node.children()),
-                    None => return Ok(false),
-                }
+            if is_end {
+                return Ok(true);
             }
         }
-        Ok(true)
     }
 
     /// Touches blocks, and stores those that only this device has.
@@ -66,31 +98,63 @@ impl Blocks {
         if handles.is_empty() {
             return Ok(true);
         }
-        let sink = self.line.sink();
-        let lacks = sink.touch(handles).await?;
-        let own = match &self.own {
-            Some(own) if !lacks.is_empty() => own.get(&lacks).await,
-            _ => Vec::new(),
-        };
-        if own.len() < lacks.len() {
-            return Ok(false);
+        let lacks = self.line.sink().touch(handles).await?;
+        for some in lacks.chunks(STORED) {
+            let own = self.own(some).await;
+            if own.len() < some.len() || !self.stored(&own).await? {
+                return Ok(false);
+            }
         }
-        sink.put(&own).await?;
         Ok(true)
     }
 
-    /// None: nobody gives it, or what is given is not it.
-    async fn node(&self, handle: Handle<ArrayNode>) -> Result<Option<Node>, StoreError> {
-        let want = [handle.any()];
-        let mut found = match &self.own {
-            Some(own) => own.get(&want).await,
-            None => Vec::new(),
-        };
-        if found.is_empty() {
-            found = self.line.store().get_many(&want, 0).await?;
+    async fn own(&self, want: &[Handle]) -> Vec<Record> {
+        match &self.own {
+            Some(own) if !want.is_empty() => own.get(want).await,
+            _ => Vec::new(),
         }
-        let plain = found.first().and_then(|record| record.frame.unpack().ok());
-        let block = plain.and_then(|plain| self.hasher.check(&handle, plain).ok());
-        Ok(block.and_then(|block| Node::decode(&block).ok()))
+    }
+
+    /// Whether the server takes these blocks. A server that has no room, or refuses them again and again, holds no device
+    /// up: its call is taken back.
+    async fn stored(&self, records: &[Record]) -> Result<bool, StoreError> {
+        let mut refusals = 0;
+        while !records.is_empty() {
+            match self.line.put(records).await {
+                Ok(()) => break,
+                Err((Unstored::Now, error)) => return Err(error),
+                Err((Unstored::Full, _)) => return Ok(false),
+                Err((Unstored::Refused, _)) => refusals += 1,
+            }
+            if refusals == TRIES {
+                return Ok(false);
+            }
+            sleep(AGAIN).await;
+        }
+        Ok(true)
+    }
+
+    /// None: nobody gives one of these nodes, or what is given is not it.
+    async fn children(
+        &self,
+        nodes: &[Handle<ArrayNode>],
+    ) -> Result<Option<Vec<Child>>, StoreError> {
+        let want: Vec<Handle> = nodes.iter().map(Handle::any).collect();
+        let mut found = self.own(&want).await;
+        let rest = without(&want, &found);
+        if !rest.is_empty() {
+            found.extend(self.line.store().get_many(&rest, 0).await?);
+        }
+        let mut children = Vec::new();
+        for handle in nodes {
+            let record = found.iter().find(|record| record.handle == handle.any());
+            let plain = record.and_then(|record| record.frame.unpack().ok());
+            let block = plain.and_then(|plain| self.hasher.check(handle, plain).ok());
+            let Some(node) = block.and_then(|block| Node::decode(&block).ok()) else {
+                return Ok(None);
+            };
+            children.extend(node.children());
+        }
+        Ok(Some(children))
     }
 }

@@ -117,6 +117,8 @@ pub(super) trait Line: Stores {
     /// Puts blocks on the wire: what is sent next comes behind them. The future says whether they are durable. None:
     /// nothing was sent, and they must be put into the sink.
     fn fly(&self, records: &[Record]) -> Option<Flying>;
+    /// Stores blocks that cannot fly: in several messages, and when there is a place for each.
+    fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Stored>;
     /// Bodies of entries by position; those that the server has, in any order. Nothing is verified.
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>>;
     /// The checkpoints that the server keeps. Nothing is verified.
@@ -127,8 +129,11 @@ pub(super) trait Line: Stores {
     fn post_checkpoint(&self, posted: Bytes) -> BoxFuture<'_, Result<(), Lost>>;
 }
 
+/// Blocks are durable, or not, and why.
+pub(super) type Stored = Result<(), (Unstored, StoreError)>;
+
 /// What becomes of blocks that are on the wire.
-pub(super) type Flying = BoxFuture<'static, Result<(), (Unstored, StoreError)>>;
+pub(super) type Flying = BoxFuture<'static, Stored>;
 
 /// What the server pushes.
 pub(super) trait Deliveries: Send + 'static {

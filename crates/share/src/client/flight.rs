@@ -4,6 +4,7 @@
 //! as by any other sink, and waited for. [`Client::call_with`] makes the call. Only the process that has the engine sends
 //! both in one flight: another program's blocks go first.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use trust::{Handle, Record};
 
 use super::{Answered, Client, ClientError, Sink};
 use crate::files::Stamped;
-use crate::outbox::{FLIGHT_BYTES, Flight};
+use crate::outbox::{FLIGHT_BLOCKS, FLIGHT_BYTES, Flight};
 
 /// Memory for blocks that travel with calls, all together, bytes. A call that finds no room puts its blocks first.
 const ALL_FLIGHTS_BYTES: usize = 8 << 20;
@@ -22,18 +23,29 @@ const UNIT_BYTES: usize = 1 << 10;
 
 /// Memory for blocks that travel with calls.
 #[derive(Debug, Clone)]
-pub(super) struct Room(Arc<Semaphore>);
+pub(super) struct Room {
+    units: Arc<Semaphore>,
+    /// The server has refused blocks of a call. Each refusal costs the device a Resume, so all calls put their blocks
+    /// first, until the server has taken some.
+    is_refused: Arc<AtomicBool>,
+}
 
 impl Default for Room {
     fn default() -> Room {
-        Room(Arc::new(Semaphore::new(ALL_FLIGHTS_BYTES / UNIT_BYTES)))
+        Room {
+            units: Arc::new(Semaphore::new(ALL_FLIGHTS_BYTES / UNIT_BYTES)),
+            is_refused: Arc::default(),
+        }
     }
 }
 
 impl Room {
     fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        if self.is_refused.load(Ordering::Relaxed) {
+            return None;
+        }
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
-        Arc::clone(&self.0).try_acquire_many_owned(units).ok()
+        Arc::clone(&self.units).try_acquire_many_owned(units).ok()
     }
 }
 
@@ -50,6 +62,9 @@ impl Held {
     fn take(&mut self, records: &[Record], room: &Room) -> bool {
         let bytes = records.iter().map(Record::len).sum::<usize>();
         if self.bytes + bytes > FLIGHT_BYTES {
+            return false;
+        }
+        if self.records.len() + records.len() > FLIGHT_BLOCKS {
             return false;
         }
         let Some(more) = room.take(bytes) else {
@@ -74,6 +89,15 @@ pub struct Boarding {
 }
 
 impl Boarding {
+    /// Stores blocks, and waits for the server.
+    async fn put_first(&self, records: &[Record]) -> Result<(), StoreError> {
+        self.sink.put(records).await?;
+        if !records.is_empty() {
+            self.room.is_refused.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,12 +118,12 @@ impl BlockSink for Boarding {
                 return Ok(());
             }
             let before = std::mem::take(&mut *self.held());
-            self.sink.put(&before.records).await?;
+            self.put_first(&before.records).await?;
             drop(before);
             if self.held().take(records, &self.room) {
                 return Ok(());
             }
-            self.sink.put(records).await
+            self.put_first(records).await
         })
     }
 
@@ -113,7 +137,7 @@ impl BlockSink for Boarding {
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let held = std::mem::take(&mut *self.held());
-            self.sink.put(&held.records).await?;
+            self.put_first(&held.records).await?;
             self.sink.flush().await
         })
     }
@@ -155,6 +179,9 @@ impl Client {
             }
         };
         let (answered, ()) = tokio::join!(self.issue(call.into(), flight, deadline), keeping);
+        if let Err(ClientError::Unstored { .. }) = &answered {
+            self.0.room.is_refused.store(true, Ordering::Relaxed);
+        }
         answered
     }
 }

@@ -15,7 +15,7 @@ use trust_shared::genesis::Policies;
 use wire::shared;
 use wire::shared::{Delivery, Link, LinkError, LinkOptions, SentLeaf, ServerAddress, Usage};
 
-use super::connection::{Connected, Deliveries, Dial, Flying, Line, Lost, Stores, Trouble};
+use super::connection::{Connected, Deliveries, Dial, Flying, Line, Lost, Stored, Stores, Trouble};
 use crate::home::Home;
 use crate::outbox::Unstored;
 use ordering::engine::{Reply, Request};
@@ -130,6 +130,18 @@ pub(super) fn lost(error: LinkError) -> Lost {
     Lost::new(trouble, error.to_string())
 }
 
+/// Why blocks are not stored.
+fn unstored(error: LinkError) -> (Unstored, StoreError) {
+    let why = match &error {
+        LinkError::Refused { refusal, .. } => match refusal.code {
+            shared::FULL | shared::QUOTA => Unstored::Full,
+            _ => Unstored::Refused,
+        },
+        _ => Unstored::Now,
+    };
+    (why, StoreError::from(error))
+}
+
 impl Line for Link {
     fn send(&self, request: Request<Product>) -> Result<(), Lost> {
         let sent = match &request {
@@ -146,17 +158,11 @@ impl Line for Link {
 
     fn fly(&self, records: &[Record]) -> Option<Flying> {
         let flying = Link::fly(self, records)?;
-        let why = |error: LinkError| {
-            let why = match &error {
-                LinkError::Refused { refusal, .. } => match refusal.code {
-                    shared::FULL | shared::QUOTA => Unstored::Full,
-                    _ => Unstored::Refused,
-                },
-                _ => Unstored::Now,
-            };
-            (why, StoreError::from(error))
-        };
-        Some(Box::pin(async move { flying.await.map_err(why) }))
+        Some(Box::pin(async move { flying.await.map_err(unstored) }))
+    }
+
+    fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Stored> {
+        Box::pin(async move { Link::store(self, records).await.map_err(unstored) })
     }
 
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {

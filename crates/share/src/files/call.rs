@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use trust::array::ArrayRoot;
 use trust::handle::{Handle, InodeBlock};
-use trust::tree::inode::{Content, FileContent, Inode, Owner, Time};
+use trust::tree::inode::{Content, FileContent, Inode, Owner, Time, Xattrs};
 use trust_shared::decision::Decision;
 use trust_shared::hold::{Family, Ranges};
 use trust_shared::principal::{FileId, Name, Principal};
@@ -282,18 +282,22 @@ impl From<Call> for Stamped {
 }
 
 impl Call {
-    /// The content that the call gives a file, if it lies in blocks.
-    pub fn array(&self) -> Option<ArrayRoot> {
-        let content = match self {
-            Call::Create { inode, .. } => &inode.content,
-            Call::SetContent { content, .. } => content,
-            Call::Under { call, .. } => return call.array(),
-            _ => return None,
+    /// The trees of blocks that the call names: content, and long extended attributes.
+    pub fn arrays(&self) -> Vec<ArrayRoot> {
+        let (content, xattrs) = match self {
+            Call::Create { inode, .. } => (&inode.content, Some(&inode.xattrs)),
+            Call::SetContent { content, .. } => (content, None),
+            Call::Under { call, .. } => return call.arrays(),
+            _ => return Vec::new(),
         };
-        match content {
-            Content::Regular(FileContent::Array(root)) => Some(*root),
-            _ => None,
+        let mut roots = Vec::new();
+        if let Content::Regular(FileContent::Array(root)) = content {
+            roots.push(*root);
         }
+        if let Some(Xattrs::Stored(root)) = xattrs {
+            roots.push(*root);
+        }
+        roots
     }
 
     /// Whether the call never changes anything.

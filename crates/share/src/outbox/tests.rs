@@ -27,8 +27,12 @@ fn signed(content: Content) -> Request<Product> {
 }
 
 fn entry() -> Request<Product> {
+    numbered(1)
+}
+
+fn numbered(n: u64) -> Request<Product> {
     signed(Content::Ops(Ops {
-        n: 1,
+        n,
         previous: [0; 32],
         outline: bytes::Bytes::new(),
         body_hash: [0; 32],
@@ -225,6 +229,75 @@ fn entry_waits_while_much_has_no_answer() {
     outbox.stored(second);
     assert!(outbox.ready().is_some());
     outbox.stored(third);
+}
+
+#[test]
+fn refusal_counts_when_the_entry_was_told_of_before_it() {
+    for goes_again in [false, true] {
+        let mut outbox = Outbox::default();
+        outbox.keep(7, flight(&[1]));
+        let (first, _) = flies(&mut outbox);
+        assert!(outbox.send(entry()).is_some());
+        outbox.again(entry());
+        let second = goes_again.then(|| {
+            outbox.retry();
+            flies(&mut outbox).0
+        });
+        assert_eq!(outbox.unstored(first, Unstored::Full), [7]);
+        outbox.retry();
+        assert!(outbox.begin().is_none(), "it is given up");
+        if let Some(second) = second {
+            assert_eq!(outbox.unstored(second, Unstored::Full), [0u64; 0]);
+        }
+    }
+    // Of several in one batch, each is stored alone afterwards. What an earlier connection says counts no more.
+    let mut outbox = Outbox::default();
+    outbox.keep(7, flight(&[1]));
+    outbox.keep(8, flight(&[2]));
+    let (first, _) = flies(&mut outbox);
+    assert!(outbox.send(entry()).is_some());
+    outbox.again(entry());
+    assert!(outbox.unstored(first, Unstored::Full).is_empty());
+    outbox.retry();
+    let (second, numbers) = flies(&mut outbox);
+    assert_eq!(numbers, [1]);
+    assert_eq!(flies(&mut outbox).1, [2]);
+    outbox.disconnected();
+    assert!(outbox.unstored(second, Unstored::Full).is_empty());
+    assert_eq!(flies(&mut outbox).1, [1]);
+    assert_eq!(outbox.unstored(second, Unstored::Full), [0u64; 0]);
+}
+
+#[test]
+fn blocks_that_an_entry_made_are_given_up_until_there_is_another_entry() {
+    let mut outbox = Outbox::default();
+    outbox.store(vec![block(1)]);
+    let (batch, _) = flies(&mut outbox);
+    assert!(outbox.send(entry()).is_some());
+    assert!(!outbox.has_lost_the_entry());
+    assert_eq!(outbox.unstored(batch, Unstored::Full), [0u64; 0]);
+    assert!(outbox.has_lost_the_entry());
+    outbox.again(entry());
+    outbox.retry();
+    assert!(outbox.begin().is_none());
+    assert!(outbox.ready().is_none());
+    outbox.disconnected();
+    assert!(outbox.send(entry()).is_none(), "the same entry");
+    assert!(outbox.send(resume()).is_some());
+    // The next entry leaves in the step in which the Resume has its place.
+    assert!(outbox.send(numbered(2)).is_some());
+    assert!(!outbox.has_lost_the_entry());
+}
+
+#[test]
+fn blocks_that_travel_together_fit_into_one_message() {
+    let mut outbox = Outbox::default();
+    for ticket in 0..3 {
+        let many = vec![block(1); FLIGHT_BLOCKS / 2];
+        outbox.keep(ticket, Flight::of(many, None));
+    }
+    assert_eq!(flies(&mut outbox).1.len(), FLIGHT_BLOCKS);
+    assert_eq!(flies(&mut outbox).1.len(), FLIGHT_BLOCKS / 2);
 }
 
 /// An earlier connection had sent the first entry. It is in the log while its blocks are stored once more.

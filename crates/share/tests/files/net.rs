@@ -186,7 +186,7 @@ impl Net {
         journal.iter().for_each(|record| durable.apply(record));
         let seed = self.seed << 16 | (number as u64) << 8 | (self.drawn & 0xff);
         let calls = durable.sent.iter().flat_map(|sent| &sent.calls);
-        let unchecked: Vec<_> = calls.filter_map(|call| call.call.array()).collect();
+        let unchecked: Vec<_> = calls.flat_map(|call| call.call.arrays()).collect();
         let mut engine = Engine::start(scheme(&self.policies, key(number), seed), SETUP, durable);
         if !unchecked.is_empty() {
             engine.wait_to_resume();

@@ -94,6 +94,8 @@ pub(super) enum Input {
     /// The device was away for so long that the server may have removed blocks that calls name: such calls are made again by
     /// their programs.
     Back,
+    /// Blocks that folds made cannot be stored.
+    WithdrawFolds,
     /// These trees, which calls of an earlier run name, are not whole at the server.
     Lacking(Vec<ArrayRoot>),
     /// A program asks what this device knows, whatever the server says.
@@ -196,7 +198,7 @@ impl Core {
     ) -> Core {
         let size = durable.ledger.size();
         let calls = durable.sent.iter().flat_map(|sent| &sent.calls);
-        let unchecked: Vec<_> = calls.filter_map(|call| call.call.array()).collect();
+        let unchecked: Vec<_> = calls.flat_map(|call| call.call.arrays()).collect();
         let convicted = court.convicted();
         let mut core = Core {
             engine: Engine::start(scheme, setup, durable),
@@ -404,7 +406,13 @@ impl Core {
                 let is_one = |of: Option<Ticket>| of.is_some_and(|of| calls.contains(&of));
                 self.engine.withdraw(|of, _| is_one(of))
             }
-            Input::Back => self.engine.withdraw(|_, call| call.call.array().is_some()),
+            Input::Back => self
+                .engine
+                .withdraw(|_, call| !call.call.arrays().is_empty()),
+            Input::WithdrawFolds => {
+                let is_fold = |call: &Stamped| matches!(call.call, Call::Fold(_));
+                self.engine.withdraw(|_, call| is_fold(call))
+            }
             Input::Lacking(lacking) => {
                 if !lacking.is_empty() {
                     let trees = lacking.len();
@@ -416,8 +424,8 @@ impl Core {
                 self.unchecked.clear();
                 self.engine.may_resume();
                 let is_lost = |call: &Stamped| {
-                    let root = call.call.array();
-                    root.is_some_and(|root| lacking.contains(&root))
+                    let mut roots = call.call.arrays().into_iter();
+                    roots.any(|root| lacking.contains(&root))
                 };
                 self.engine
                     .withdraw(|of, call| of.is_none() && is_lost(call))
@@ -492,6 +500,7 @@ impl Core {
                 marked,
             }),
             Effect::Busy(ticket) => outs.push(Out::Busy(ticket)),
+            Effect::Withdrawn(UNASKED) => self.tidy.unstored(),
             Effect::Withdrawn(ticket) => outs.push(Out::Withdrawn(ticket)),
             Effect::Unfit(what) => outs.push(Out::Unfit(what)),
             Effect::Differs(attest) => outs.push(Out::Differs(differing(&attest))),

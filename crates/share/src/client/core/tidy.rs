@@ -15,6 +15,9 @@ use ordering::scheme::DeviceScheme;
 /// The ticket of calls that no program made.
 pub(super) const UNASKED: Ticket = Ticket::MAX;
 
+/// Time until the next fold when the server has refused the blocks of one.
+const UNSTORED_PAUSE: Duration = Duration::from_secs(300);
+
 /// When a device folds unasked.
 #[derive(Debug, Clone, Copy)]
 pub struct Folding {
@@ -81,6 +84,12 @@ impl Tidy {
     /// The fold that was under way is done, whatever came of it.
     pub(super) fn folded(&mut self) {
         self.folding = false;
+    }
+
+    /// The server takes no blocks of folds. Each try costs a Resume, and a fold is never urgent.
+    pub(super) fn unstored(&mut self) {
+        self.folding = false;
+        self.fold_at = Instant::now().checked_add(UNSTORED_PAUSE);
     }
 }
 

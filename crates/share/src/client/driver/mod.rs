@@ -25,7 +25,7 @@ use self::beacons::Kind;
 use super::Answered;
 use super::beacons::Beacons;
 use super::connection::{
-    Backoff, Connected, Connection, Deliveries, Dial, Line, Lost, Stores, Trouble,
+    Backoff, Connected, Connection, Deliveries, Dial, Line, Lost, Stored, Stores, Trouble,
 };
 use super::core::{Core, Input, Out, Ticket};
 use super::error::{ClientError, Differing, Stopped};
@@ -36,7 +36,7 @@ use super::own::Own;
 use super::status::{Phase, Status, View};
 use crate::disk::{DiskError, Placed};
 use crate::files::{Shelf, Stamped};
-use crate::outbox::{Flight, Outbox, Unstored};
+use crate::outbox::{Flight, Outbox};
 use ordering::engine::{Reply, Request};
 use ordering::roster::{OpsCodec, Product};
 use ordering::signed::Entry;
@@ -86,10 +86,10 @@ pub(super) enum Done {
     Stored {
         /// Number of the batch of blocks.
         batch: u64,
-        result: Result<(), (Unstored, StoreError)>,
+        result: Stored,
     },
-    /// Trees of an earlier run that are not whole.
-    Checked(Result<Vec<ArrayRoot>, StoreError>),
+    /// Trees of an earlier run, as far as they were looked at, and whether each is whole.
+    Checked(Vec<(ArrayRoot, bool)>, Result<(), StoreError>),
 }
 
 enum Event {
@@ -130,10 +130,14 @@ pub(super) struct Driver {
     own: Option<Arc<Own>>,
     /// It is being looked whether the server has what calls of an earlier run name.
     checking: bool,
+    /// What was seen of it so far.
+    checked: Vec<(ArrayRoot, bool)>,
     outbox: Outbox,
     /// Why blocks of calls are given up.
     given_up: HashMap<Ticket, ClientError>,
     absence: Absence,
+    /// Why folds were given up the last time.
+    unfolded: Option<ClientError>,
     tasks: JoinSet<Done>,
     differing: Vec<Differing>,
     stopped: Option<Stopped>,
@@ -216,9 +220,11 @@ impl Driver {
             fetching: HashSet::new(),
             own: None,
             checking: false,
+            checked: Vec::new(),
             outbox: Outbox::default(),
             given_up: HashMap::new(),
             absence: Absence::new(super::AWAY),
+            unfolded: None,
             tasks: JoinSet::new(),
             differing: Vec::new(),
             inputs: VecDeque::new(),
@@ -294,8 +300,11 @@ impl Driver {
             }
             Event::Reply(Err(lost)) => self.disconnect(lost),
             Event::Done(Some(done)) => self.done(done),
-            // A task that panicked has fetched nothing.
-            Event::Done(None) => self.again_at = Some(Instant::now() + AGAIN),
+            // A task that panicked has fetched nothing, and looked at nothing. To look twice does no harm.
+            Event::Done(None) => {
+                self.checking = false;
+                self.again_at = Some(Instant::now() + AGAIN);
+            }
             Event::Wake => self.woke(),
             Event::Again => {
                 self.again = false;
@@ -404,6 +413,7 @@ impl Driver {
             Out::Busy(ticket) => self.answer(ticket, Err(ClientError::Busy)),
             Out::Withdrawn(ticket) => {
                 let why = self.given_up.remove(&ticket);
+                let why = why.or_else(|| self.unfolded.clone());
                 self.answer(ticket, Err(why.unwrap_or(ClientError::Interrupted)));
             }
             Out::Unfit(what) => self.disconnect(Lost::new(Trouble::Unfit, what)),

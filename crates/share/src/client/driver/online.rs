@@ -5,14 +5,13 @@ use std::time::{Instant, SystemTime};
 
 use super::{AGAIN, Done, Driver};
 use crate::client::again::Blocks;
-use crate::client::connection::{Connected, Connection, Lost};
+use crate::client::connection::{Connected, Connection, Lost, Stored};
 use crate::client::core::{Input, Lacks};
 use crate::client::error::ClientError;
 use crate::client::fetch::{Key, fetch};
-use crate::outbox::Unstored;
 use ordering::engine::Request;
 use ordering::roster::Product;
-use store::StoreError;
+use trust::array::ArrayRoot;
 
 impl Driver {
     pub(super) fn send(&mut self, request: Request<Product>) {
@@ -39,16 +38,7 @@ impl Driver {
             }
             let line = Arc::clone(&line);
             self.tasks.spawn(async move {
-                let sink = line.sink();
-                let stored = async {
-                    sink.put(&blocks).await?;
-                    sink.flush().await
-                };
-                let why = |error: StoreError| match error {
-                    StoreError::Full { .. } => (Unstored::Full, error),
-                    error => (Unstored::Now, error),
-                };
-                let result = stored.await.map_err(why);
+                let result = line.put(&blocks).await;
                 Done::Stored { batch, result }
             });
         }
@@ -58,13 +48,17 @@ impl Driver {
     }
 
     /// Blocks of a batch are durable, or not. Calls whose blocks the server refuses are taken back.
-    fn stored(&mut self, batch: u64, result: Result<(), (Unstored, StoreError)>) {
+    fn stored(&mut self, batch: u64, result: Stored) {
         match result {
             Ok(()) => self.outbox.stored(batch),
             Err((why, error)) => {
                 tracing::warn!(%error, "blocks could not be stored");
                 let given_up = self.outbox.unstored(batch, why);
                 let error = ClientError::from(error);
+                if self.outbox.has_lost_the_entry() {
+                    self.unfolded = Some(error.clone());
+                    self.inputs.push_front(Input::WithdrawFolds);
+                }
                 let told = given_up.iter().map(|ticket| (*ticket, error.clone()));
                 self.given_up.extend(told);
                 if !given_up.is_empty() {
@@ -139,10 +133,16 @@ impl Driver {
                 }
             }
             Done::Stored { batch, result } => self.stored(batch, result),
-            Done::Checked(checked) => {
+            Done::Checked(seen, ended) => {
                 self.checking = false;
-                match checked {
-                    Ok(lacking) => self.inputs.push_back(Input::Lacking(lacking)),
+                self.checked.extend(seen);
+                match ended {
+                    Ok(()) => {
+                        let checked = std::mem::take(&mut self.checked).into_iter();
+                        let lacking = checked.filter(|(_, is_whole)| !is_whole);
+                        let lacking = lacking.map(|(root, _)| root).collect();
+                        self.inputs.push_back(Input::Lacking(lacking));
+                    }
                     Err(error) => {
                         tracing::debug!(%error, "what would run again cannot be looked at");
                         self.again_at = Some(Instant::now() + AGAIN);
@@ -164,8 +164,13 @@ impl Driver {
         }
         let (own, hasher) = (self.own.clone(), self.hasher.clone());
         let blocks = Blocks { line, own, hasher };
-        self.tasks
-            .spawn(async move { Done::Checked(blocks.lacking(&roots).await) });
+        let is_new = |root: &ArrayRoot| !self.checked.iter().any(|(checked, _)| checked == root);
+        let roots: Vec<ArrayRoot> = roots.into_iter().filter(is_new).collect();
+        self.tasks.spawn(async move {
+            let mut seen = Vec::new();
+            let ended = blocks.look(&roots, &mut seen).await;
+            Done::Checked(seen, ended)
+        });
     }
 
     /// Begins to connect, when it is time.

@@ -11,7 +11,7 @@ use trust::{Handle, Record};
 use trust_shared::leaf;
 use wire::shared::Usage;
 
-use crate::client::connection::{Deliveries, Dial, Flying, Line, Lost, Stores, Trouble};
+use crate::client::connection::{Deliveries, Dial, Flying, Line, Lost, Stored, Stores, Trouble};
 use crate::outbox::Unstored;
 use ordering::engine::{Reply, Request};
 use ordering::roster::Product;
@@ -70,6 +70,12 @@ pub struct Wire {
     pub no_blocks: AtomicBool,
     /// No bodies come, and the server says nothing.
     pub no_bodies: AtomicBool,
+    /// The next touch panics.
+    pub panics: AtomicBool,
+    /// All blocks are refused.
+    pub refuses: Mutex<Option<Unstored>>,
+    /// No blocks go on the wire before their entry: there is never a place.
+    pub never_flies: AtomicBool,
     /// A block that is refused is refused for lack of room.
     pub is_full: AtomicBool,
     /// What the server says of its room.
@@ -196,24 +202,44 @@ impl Line for Lined {
     }
 
     fn fly(&self, records: &[Record]) -> Option<Flying> {
-        if self.0.passes().is_err() {
+        if self.0.passes().is_err() || self.0.wire.never_flies.load(Ordering::SeqCst) {
             return None;
         }
         let (tell, told) = oneshot::channel();
         let done = move |result: Result<_, _>| drop(tell.send(result.map(drop)));
-        self.0.session.store(records.to_vec(), Box::new(done));
+        let refuses = *self.0.wire.refuses.lock().unwrap();
+        let mut records = records.to_vec();
+        if refuses.is_some() {
+            // The server takes no block under a name that is not its own.
+            let wrong = trust::frame::Packer::new().pack(trust::handle::Kind::Data, b"another");
+            let wrong = wrong.unwrap();
+            records
+                .iter_mut()
+                .for_each(|record| record.frame = wrong.clone());
+        }
+        self.0.session.store(records, Box::new(done));
         let full = self.0.wire.is_full.load(Ordering::SeqCst);
+        let says = match full {
+            true => Unstored::Full,
+            false => refuses.unwrap_or(Unstored::Refused),
+        };
         Some(Box::pin(async move {
             match told.await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(why)) if full => {
-                    let (place, cause) = ("lab".to_owned(), format!("{why:?}"));
-                    Err((Unstored::Full, StoreError::Full { place, cause }))
-                }
-                Ok(Err(why)) => Err((Unstored::Refused, failed(format!("{why:?}")))),
+                Ok(Err(why)) => Err(refused(says, why)),
                 Err(why) => Err((Unstored::Now, failed(why))),
             }
         }))
+    }
+
+    fn put<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Stored> {
+        Box::pin(async move {
+            if let Some(why) = *self.0.wire.refuses.lock().unwrap() {
+                return Err(refused(why, "the wire"));
+            }
+            let put = Blocks(Arc::clone(&self.0)).put(records).await;
+            put.map_err(|error| (Unstored::Now, error))
+        })
     }
 
     fn bodies(&self, positions: Vec<u64>) -> BoxFuture<'_, Result<Vec<(u64, Bytes)>, Lost>> {
@@ -274,6 +300,15 @@ impl Stores for Lined {
     fn sink(&self) -> Arc<dyn BlockSink> {
         Arc::new(Blocks(Arc::clone(&self.0)))
     }
+}
+
+fn refused(why: Unstored, cause: impl std::fmt::Debug) -> (Unstored, StoreError) {
+    let (place, cause) = ("lab".to_owned(), format!("{cause:?}"));
+    let error = match why {
+        Unstored::Full => StoreError::Full { place, cause },
+        _ => StoreError::Unavailable { place, cause },
+    };
+    (why, error)
 }
 
 struct Blocks(Arc<Connected>);
@@ -340,6 +375,8 @@ impl BlockSink for Blocks {
     ) -> BoxFuture<'a, Result<Vec<Handle>, StoreError>> {
         Box::pin(async move {
             self.0.passes().map_err(failed)?;
+            let panics = self.0.wire.panics.swap(false, Ordering::SeqCst);
+            assert!(!panics, "a touch panics");
             let absent = |handle: &&Handle| !self.0.session.cstore(handle).unwrap();
             Ok(handles.iter().filter(absent).copied().collect())
         })

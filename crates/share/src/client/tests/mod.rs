@@ -167,6 +167,10 @@ impl Lab {
 
     /// A client of this machine, and what runs its engine.
     pub(super) fn driver(&self, machine: u8) -> (Client, Driver) {
+        self.driver_through(machine, &Arc::default())
+    }
+
+    fn driver_through(&self, machine: u8, wire: &Arc<hosted::Wire>) -> (Client, Driver) {
         let (home, options) = (self.home(machine), Options::default());
         let parts = Parts::of(&home, &options).unwrap();
         let (policies, shelf) = (parts.policies.clone(), Arc::clone(&parts.shelf));
@@ -174,7 +178,7 @@ impl Lab {
         let dial = Arc::new(Hosted {
             door: Arc::clone(&self.door),
             device: DeviceKey::from(&key(machine).public()),
-            wire: Arc::default(),
+            wire: Arc::clone(wire),
         });
         let (client, plug) = Client::new(
             policies,

@@ -4,6 +4,7 @@ use trust_shared::decision::{Label, Role};
 
 use super::*;
 use crate::client::Folding;
+use crate::outbox::Unstored;
 
 fn eager() -> Options {
     Options {
@@ -87,6 +88,30 @@ async fn device_that_folds_and_forgets_reads_what_was_written() {
     }
     forgets(&client, 60).await;
     assert!(other.status(soon()).await.unwrap().outlines > 80);
+}
+
+/// A server without room refuses what a fold stores. Programs write on, and the device folds when there is room again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fold_that_the_server_has_no_room_for_holds_no_program_up() {
+    let lab = Lab::new();
+    let wire: Arc<hosted::Wire> = Arc::default();
+    *wire.refuses.lock().unwrap() = Some(Unstored::Full);
+    let client = lab.client_with(1, &wire, &eager());
+    client.running(soon()).await.unwrap();
+    for number in 0..60 {
+        let call = create(&client, &number.to_string(), "x");
+        let answer = done(client.call(call, soon()).await);
+        assert!(matches!(answer, Answer::Done(_)), "{number}: {answer:?}");
+    }
+    // A fold that a program asks for is told of.
+    let fold = Call::Fold(client.root().principal);
+    match client.call(fold.clone(), soon()).await {
+        Err(ClientError::Unstored { is_full: true, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(read(&client, "59").await, "x");
+    *wire.refuses.lock().unwrap() = None;
+    assert_eq!(done(client.call(fold, soon()).await), Answer::Settled);
 }
 
 /// Makes the device of a machine that of a user of its own, who may write.

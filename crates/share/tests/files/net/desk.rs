@@ -211,8 +211,8 @@ impl Net {
         if let Some(lacks) = node.touched.take() {
             node.unchecked.clear();
             let is_gone = |call: &Stamped| {
-                let root = call.call.array();
-                root.is_some_and(|root| lacks.contains(&Handle::from_bytes(root.top)))
+                let mut roots = call.call.arrays().into_iter();
+                roots.any(|root| lacks.contains(&Handle::from_bytes(root.top)))
             };
             let effects = node
                 .engine
