@@ -47,21 +47,15 @@ impl Drop for Waiting {
         if self.is_done {
             return;
         }
-        let Owned {
-            owner,
-            handle,
-            range,
-            ..
-        } = self.lock;
+        let Owned { owner, range, .. } = self.lock;
         let (key, ticket) = (self.key, self.ticket);
         let waited = self
             .core
             .locking(key, |locks| (locks.leave(key, ticket), Vec::new()));
         let is_denied = matches!(self.told.try_recv(), Ok(Err(_)));
         if !waited && !is_denied {
-            self.core.locking(key, |locks| {
-                ((), locks.unlock(key, (owner, handle), &range))
-            });
+            self.core
+                .locking(key, |locks| ((), locks.unlock(key, owner, &range)));
         }
     }
 }
@@ -163,7 +157,7 @@ impl Core {
         key: Key,
         lock: Owned,
     ) -> Result<(), Failure> {
-        let by = (lock.owner, lock.handle);
+        let by = lock.owner;
         if !self.locks.state().locks.has(key, by, &lock.range) {
             return Ok(());
         }
@@ -201,7 +195,7 @@ impl Core {
         owner: LockOwner,
     ) -> Result<(), Failure> {
         let node = self.opened(handle)?.node;
-        let (file, by) = (node.id(), (owner.0, handle));
+        let (file, by) = (node.id(), owner.0);
         let key = (file, Family::Fcntl);
         if !self.locks.state().locks.has(key, by, &WHOLE) {
             return Ok(());

@@ -104,20 +104,15 @@ impl<W, L: Clone> Locks<W, L> {
     }
 
     /// A program gives bytes up.
-    pub fn unlock(
-        &mut self,
-        key: Key,
-        (owner, handle): (u64, u64),
-        range: &Range,
-    ) -> Vec<Answer<W, L>> {
+    pub fn unlock(&mut self, key: Key, owner: u64, range: &Range) -> Vec<Answer<W, L>> {
         let file = self.files.get_mut(&key);
-        file.map_or_else(Vec::new, |file| file.unlock(owner, handle, range))
+        file.map_or_else(Vec::new, |file| file.unlock(owner, range))
     }
 
     /// A program has closed a descriptor: its locks on the file by fcntl are gone.
-    pub fn flushed(&mut self, file: FileId, (owner, handle): (u64, u64)) -> Vec<Answer<W, L>> {
+    pub fn flushed(&mut self, file: FileId, owner: u64) -> Vec<Answer<W, L>> {
         let file = self.files.get_mut(&(file, Family::Fcntl));
-        file.map_or_else(Vec::new, |file| file.drop_owner(owner, handle))
+        file.map_or_else(Vec::new, |file| file.drop_owner(owner))
     }
 
     /// An open file is gone, and its locks with it.
@@ -127,17 +122,18 @@ impl<W, L: Clone> Locks<W, L> {
     }
 
     /// Whether a program has some of these bytes, or had them when they were lost.
-    pub fn has(&self, key: Key, (owner, handle): (u64, u64), range: &Range) -> bool {
+    pub fn has(&self, key: Key, owner: u64, range: &Range) -> bool {
         let file = self.files.get(&key);
-        file.is_some_and(|file| file.table.has(owner, range) || file.is_lost(handle))
+        file.is_some_and(|file| file.has(owner, range))
     }
 
     /// Whether an open file has or had a lock.
     pub fn has_any(&self, file: FileId, handle: u64) -> bool {
         let files = [Family::Flock, Family::Fcntl].map(|family| self.files.get(&(file, family)));
-        let mut files = files.into_iter().flatten();
         files
-            .any(|file| file.is_lost(handle) || file.table.iter().any(|lock| lock.handle == handle))
+            .into_iter()
+            .flatten()
+            .any(|file| file.has_through(handle))
     }
 
     /// A lock of another program of this device that a program cannot have beside its own.
@@ -157,7 +153,7 @@ impl<W, L: Clone> Locks<W, L> {
     pub fn wrote(&mut self, file: FileId, handle: u64) {
         for family in [Family::Flock, Family::Fcntl] {
             let locks = self.files.get(&(file, family));
-            let locks = locks.filter(|locks| locks.table.iter().any(|lock| lock.handle == handle));
+            let locks = locks.filter(|locks| locks.table.has_through(handle));
             if let Some(since) = locks.and_then(FileLocks::since) {
                 self.under.entry(file).or_default().insert((family, since));
             }

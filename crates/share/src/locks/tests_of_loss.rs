@@ -1,0 +1,59 @@
+//! Locks that are lost: who is told, and what is not lost with them.
+
+use trust_shared::hold::{END, Family, Range};
+
+use super::tests::{All, begun, owned, range};
+use super::{Came, Key, Owned, Request};
+
+/// A program has a lock through an open file.
+fn has(locks: &mut All, key: Key, (owner, handle): (u64, u64), range: Range) {
+    let lock = Owned {
+        handle,
+        ..owned(owner, range)
+    };
+    locks.lock(key, Request { lock, waits: false }, owner);
+    locks.next(key);
+    locks.came(key, Came::Held(7));
+}
+
+/// Another device has taken over what this one held.
+fn is_robbed(locks: &mut All, key: Key) {
+    locks.renew(key);
+    locks.next(key);
+    locks.came(key, Came::Locked);
+    locks.next(key);
+    locks.came(key, Came::Nothing);
+}
+
+#[test]
+fn only_the_owner_of_a_lost_lock_takes_the_mark_off_its_open_file() {
+    let whole = range(0, END, true);
+    // Two ranges, of which one is given up.
+    let (mut locks, key) = begun(Family::Fcntl);
+    has(&mut locks, key, (1, 9), range(0, 5, true));
+    has(&mut locks, key, (1, 9), range(10, 15, true));
+    is_robbed(&mut locks, key);
+    locks.unlock(key, 1, &range(0, 10, true));
+    assert!(locks.is_lost(key.0, 9));
+    // A child closes the descriptor that it has inherited, another process unlocks.
+    locks.flushed(key.0, 2);
+    locks.unlock(key, 2, &whole);
+    assert!(locks.is_lost(key.0, 9) && !locks.has(key, 2, &whole));
+    // The process has locked some of it again, through another descriptor, and that is lost, too.
+    has(&mut locks, key, (1, 8), range(10, 12, true));
+    is_robbed(&mut locks, key);
+    assert!(locks.is_lost(key.0, 8) && locks.is_lost(key.0, 9));
+    assert!(locks.has(key, 1, &range(14, 15, true)));
+    locks.closed(key, 9);
+    assert!(locks.is_lost(key.0, 8) && !locks.is_lost(key.0, 9));
+    locks.flushed(key.0, 1);
+    assert!(!locks.is_lost(key.0, 8) && !locks.has_any(key.0, 8));
+    // A lock of an open file: a process closes one of its descriptors.
+    let (mut locks, key) = begun(Family::Fcntl);
+    has(&mut locks, key, (100, 9), whole);
+    is_robbed(&mut locks, key);
+    locks.flushed(key.0, 1);
+    assert!(locks.is_lost(key.0, 9));
+    locks.unlock(key, 100, &whole);
+    assert!(!locks.is_lost(key.0, 9));
+}
