@@ -71,6 +71,11 @@ impl LockRoom {
         self.state().locks.under(file)
     }
 
+    /// Whether some of what is local of a file was written under a lock that the device had before.
+    pub fn is_under_older(&self, file: FileId) -> bool {
+        self.state().locks.is_under_older(file)
+    }
+
     /// What is locked.
     pub fn rows(&self) -> Vec<Row> {
         self.state().locks.rows()

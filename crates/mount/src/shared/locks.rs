@@ -126,6 +126,10 @@ impl Core {
                 return Err(refused(denied));
             }
         };
+        // What is written under this lock needs a commit of its own.
+        if self.locks.is_under_older(node.id()) {
+            self.committed(&node, None).await?;
+        }
         if let Some(number) = granted.shows {
             self.show_newest(&node).await?;
             self.locks.state().locks.shown(key, number);
@@ -279,18 +283,12 @@ impl Core {
 
     /// Shows the newest version of a file to programs that have it open, as OPEN does. The log is known as far as the lock.
     async fn show_newest(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), Failure> {
-        self.settled(node).await?;
-        let place = place_of(node.id());
-        let follow = false;
-        let looked = self.look(Call::Lookup { place, follow }).await;
-        match looked.and_then(found) {
-            Ok((file, at)) => {
-                self.drive(node, |cached| ((), cached.show(&file.inode, at)));
-                self.settled(node).await?;
+        let until = self.until();
+        while !self.shows_newest(node).await? {
+            if Instant::now() >= until {
+                return Err(Error::TimedOut.into());
             }
-            // It lives on for who has it open.
-            Err(why) if is_absent(&why) => {}
-            Err(why) => return Err(why),
+            self.committed(node, None).await?;
         }
         let Some(notifier) = self.notifier.get().cloned() else {
             return Ok(());
@@ -302,6 +300,25 @@ impl Core {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Failure::Local(error)),
             Err(_) => Err(Error::Io("a notification has panicked".to_owned()).into()),
+        }
+    }
+
+    /// Moves what is local of a file onto its newest version. False: it lies over an older one until it is committed, because
+    /// it is too much, or somebody was told that it is lost.
+    async fn shows_newest(self: &Arc<Self>, node: &Arc<Node>) -> Result<bool, Failure> {
+        self.settled(node).await?;
+        let place = place_of(node.id());
+        let follow = false;
+        let looked = self.look(Call::Lookup { place, follow }).await;
+        match looked.and_then(found) {
+            Ok((file, at)) => {
+                self.drive(node, |cached| ((), cached.show(&file.inode, at)));
+                self.settled(node).await?;
+                Ok(!node.cached().is_behind())
+            }
+            // It lives on for who has it open.
+            Err(why) if is_absent(&why) => Ok(true),
+            Err(why) => Err(why),
         }
     }
 

@@ -166,19 +166,33 @@ impl<W, L: Clone> Locks<W, L> {
         under.into_iter().flatten().copied().collect()
     }
 
+    /// Whether some of what is local of a file was written under a lock that the device had before. A commit with newer
+    /// changes would have no effect.
+    pub fn is_under_older(&self, file: FileId) -> bool {
+        let since = |family| self.files.get(&(file, family)).and_then(FileLocks::since);
+        let mut under = self.under.get(&file).into_iter().flatten();
+        under.any(|(family, at)| since(*family) != Some(*at))
+    }
+
     /// Nothing is local of a file any more.
     pub fn clean(&mut self, file: FileId) {
         self.under.remove(&file);
     }
 
-    /// The log says that the device has not held a file all the time: its programs have no locks on it any more.
+    /// The log says that the device has not held a file all the time: its programs have no locks on it any more. If
+    /// several locks were guards, the log does not say which is lost: the next renewal of each does.
     pub fn lost(&mut self, file: FileId) {
-        for (family, since) in self.under(file) {
-            if let Some(file) = self.files.get_mut(&(file, family))
-                && file.since() == Some(since)
-            {
-                file.lose();
-                file.recall();
+        let under = self.under(file);
+        for (family, since) in &under {
+            let Some(file) = self.files.get_mut(&(file, *family)) else {
+                continue;
+            };
+            match under.len() {
+                1 if file.since() == Some(*since) => {
+                    file.lose();
+                    file.recall();
+                }
+                _ => file.renew(),
             }
         }
     }

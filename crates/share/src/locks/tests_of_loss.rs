@@ -3,7 +3,7 @@
 use trust_shared::hold::{END, Family, Range};
 
 use super::tests::{All, begun, owned, range};
-use super::{Came, Key, Owned, Request};
+use super::{Ask, Came, Key, Owned, Request};
 
 /// A program has a lock through an open file.
 fn has(locks: &mut All, key: Key, (owner, handle): (u64, u64), range: Range) {
@@ -56,4 +56,35 @@ fn only_the_owner_of_a_lost_lock_takes_the_mark_off_its_open_file() {
     assert!(locks.is_lost(key.0, 9));
     locks.unlock(key, 100, &whole);
     assert!(!locks.is_lost(key.0, 9));
+}
+
+#[test]
+fn lock_that_is_taken_anew_is_not_lost_with_what_was_written_under_the_one_before() {
+    let whole = range(0, END, true);
+    let (mut locks, key) = begun(Family::Flock);
+    has(&mut locks, key, (1, 1), whole);
+    locks.wrote(key.0, 1);
+    assert!(!locks.is_under_older(key.0));
+    is_robbed(&mut locks, key);
+    assert!(locks.is_under_older(key.0));
+    let lock = owned(2, whole);
+    locks.lock(key, Request { lock, waits: false }, 2);
+    locks.next(key);
+    locks.came(key, Came::Held(9));
+    assert!(locks.is_under_older(key.0));
+    locks.wrote(key.0, 2);
+    // The log refuses a commit with both. The newer lock is renewed, and is still there.
+    locks.lost(key.0);
+    assert!(!locks.is_lost(key.0, 2));
+    assert!(matches!(
+        locks.next(key),
+        Some(Some(Ask::Hold { ticket: None, .. }))
+    ));
+    locks.came(key, Came::Held(9));
+    assert!(!locks.is_lost(key.0, 2) && locks.has(key, 2, &whole));
+    // If it is the only one, it is lost.
+    locks.clean(key.0);
+    locks.wrote(key.0, 2);
+    locks.lost(key.0);
+    assert!(locks.is_lost(key.0, 2));
 }
