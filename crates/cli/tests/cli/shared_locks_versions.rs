@@ -33,3 +33,38 @@ fn lock_shows_the_newest_version_under_more_than_a_move_takes() {
     let bytes = 4096 + (17 << 20);
     assert_eq!(q.does("os.fstat(fd).st_size"), bytes.to_string());
 }
+
+#[test]
+fn lock_that_becomes_one_of_readers_shows_them_what_was_written() {
+    if !can_mount() {
+        return;
+    }
+    let (_orderer, ada, ben) = two_devices();
+    let (a, b) = (Mount::of(&ada, &[]), Mount::of(&ben, &[]));
+    fs::write(a.path("f"), "0").unwrap();
+    let mut p = Program::begin(&a.path(""));
+    let mut q = Program::begin(&b.path(""));
+    for program in [&mut p, &mut q] {
+        assert_eq!(program.does("fd = op('f')"), "ok");
+    }
+    for (turn, [take, lower, give], read) in [
+        (
+            "1",
+            ["fl(fd, EX)", "fl(fd, SH)", "fl(fd, UN)"],
+            "fl(fd, SH)",
+        ),
+        (
+            "2",
+            ["lk(fd, W)", "lk(fd, R, 0, 9)", "lk(fd, U)"],
+            "lk(fd, R, 0, 9, True)",
+        ),
+    ] {
+        assert_eq!(p.does(take), NONE);
+        assert_eq!(p.does(&format!("os.pwrite(fd, b'{turn}', 0)")), "1");
+        assert_eq!(p.does(lower), NONE);
+        assert_eq!(q.does(read), NONE);
+        assert_eq!(q.does("os.pread(fd, 1, 0).decode()"), turn);
+        assert_eq!(p.does(give), NONE);
+        assert_eq!(q.does(give), NONE);
+    }
+}

@@ -101,6 +101,9 @@ impl Core {
         if asked.kind == LockKind::Unlock {
             return self.unlock(&node, key, lock).await;
         }
+        if self.locks.state().locks.is_downgrade(key, &lock) {
+            self.committed(&node, Some(lock.handle)).await?;
+        }
         let (waiter, told) = oneshot::channel();
         let request = Request { lock, waits };
         let ticket = self.locking(key, |locks| locks.lock(key, request, waiter));

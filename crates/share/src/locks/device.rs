@@ -127,6 +127,12 @@ impl<W, L: Clone> Locks<W, L> {
         file.is_some_and(|file| file.has(owner, range))
     }
 
+    /// Whether a lock would give up that its owner has bytes for itself alone: others read what it wrote under that.
+    pub fn is_downgrade(&self, key: Key, lock: &Owned) -> bool {
+        let file = self.files.get(&key).filter(|_| !lock.range.exclusive);
+        file.is_some_and(|file| file.table.has_exclusive(lock.owner, &lock.range))
+    }
+
     /// Whether an open file has or had a lock.
     pub fn has_any(&self, file: FileId, handle: u64) -> bool {
         let files = [Family::Flock, Family::Fcntl].map(|family| self.files.get(&(file, family)));

@@ -54,6 +54,14 @@ impl Table {
         self.locks.iter().any(meets)
     }
 
+    /// Whether an owner has some of these bytes for itself alone.
+    pub fn has_exclusive(&self, owner: u64, range: &Range) -> bool {
+        let meets = |lock: &Owned| {
+            lock.owner == owner && lock.range.exclusive && overlap(&lock.range, range)
+        };
+        self.locks.iter().any(meets)
+    }
+
     /// An owner has these bytes from now on, in place of what it had of them.
     pub fn set(&mut self, lock: Owned) {
         self.clear(lock.owner, &lock.range);
