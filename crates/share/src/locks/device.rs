@@ -154,15 +154,24 @@ impl<W, L: Clone> Locks<W, L> {
         files.into_iter().flatten().any(|file| file.is_lost(handle))
     }
 
-    /// A program changes a file through an open file: what it changes has effect only while the device holds the locks
-    /// that were taken through it.
-    pub fn wrote(&mut self, file: FileId, handle: u64) {
-        for family in [Family::Flock, Family::Fcntl] {
-            let locks = self.files.get(&(file, family));
-            let locks = locks.filter(|locks| locks.table.has_through(handle));
-            if let Some(since) = locks.and_then(FileLocks::since) {
-                self.under.entry(file).or_default().insert((family, since));
-            }
+    /// The locks under which a program changes a file through an open file: what it changes has effect only while the
+    /// device holds them. None: one of them is lost. [`Locks::wrote`] takes them when the change is made, so that a lock
+    /// that is lost meanwhile counts.
+    pub fn guards(&self, file: FileId, handle: u64) -> Option<Vec<(Family, u64)>> {
+        let guard = |family| {
+            let locks = self.files.get(&(file, family))?;
+            let locks = locks.table.has_through(handle).then_some(locks)?;
+            Some((family, locks.since()?))
+        };
+        let families = [Family::Flock, Family::Fcntl];
+        let guards = || families.into_iter().filter_map(guard).collect();
+        (!self.is_lost(file, handle)).then(guards)
+    }
+
+    /// A program has changed a file under these locks.
+    pub fn wrote(&mut self, file: FileId, guards: Vec<(Family, u64)>) {
+        if !guards.is_empty() {
+            self.under.entry(file).or_default().extend(guards);
         }
     }
 

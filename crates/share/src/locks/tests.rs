@@ -374,6 +374,12 @@ pub(super) fn ask(
     locks.lock(key, Request { lock, waits }, owner).1
 }
 
+/// A program writes under the locks that it has.
+pub(super) fn writes(locks: &mut All, key: Key, handle: u64) {
+    let guards = locks.guards(key.0, handle).expect("no lock is lost");
+    locks.wrote(key.0, guards);
+}
+
 pub(super) const GRANTED: Result<Granted, Denied<&str>> = Ok(Granted { shows: None });
 
 #[test]
@@ -422,7 +428,7 @@ fn lost_lock_takes_the_locks_of_all_programs_and_marks_their_open_files() {
         ask(&mut locks, key, 1, whole, false);
         locks.next(key);
         locks.came(key, Came::Held(7));
-        locks.wrote(key.0, 1);
+        writes(&mut locks, key, 1);
         assert_eq!(locks.under(key.0), [(Family::Flock, 7)]);
         assert!(!locks.is_lost(key.0, 1));
         locks.renew(key);

@@ -2,7 +2,7 @@
 
 use trust_shared::hold::{END, Family, Range};
 
-use super::tests::{All, begun, owned, range};
+use super::tests::{All, begun, owned, range, writes};
 use super::{Ask, Came, Key, Owned, Request};
 
 /// A program has a lock through an open file.
@@ -63,7 +63,7 @@ fn lock_that_is_taken_anew_is_not_lost_with_what_was_written_under_the_one_befor
     let whole = range(0, END, true);
     let (mut locks, key) = begun(Family::Flock);
     has(&mut locks, key, (1, 1), whole);
-    locks.wrote(key.0, 1);
+    writes(&mut locks, key, 1);
     assert!(!locks.is_under_older(key.0));
     is_robbed(&mut locks, key);
     assert!(locks.is_under_older(key.0));
@@ -72,7 +72,7 @@ fn lock_that_is_taken_anew_is_not_lost_with_what_was_written_under_the_one_befor
     locks.next(key);
     locks.came(key, Came::Held(9));
     assert!(locks.is_under_older(key.0));
-    locks.wrote(key.0, 2);
+    writes(&mut locks, key, 2);
     // The log refuses a commit with both. The newer lock is renewed, and is still there.
     locks.lost(key.0);
     assert!(!locks.is_lost(key.0, 2));
@@ -84,7 +84,21 @@ fn lock_that_is_taken_anew_is_not_lost_with_what_was_written_under_the_one_befor
     assert!(!locks.is_lost(key.0, 2) && locks.has(key, 2, &whole));
     // If it is the only one, it is lost.
     locks.clean(key.0);
-    locks.wrote(key.0, 2);
+    writes(&mut locks, key, 2);
     locks.lost(key.0);
     assert!(locks.is_lost(key.0, 2));
+}
+
+#[test]
+fn lock_that_is_lost_while_its_program_writes_is_still_the_guard_of_what_it_writes() {
+    let whole = range(0, END, true);
+    let (mut locks, key) = begun(Family::Flock);
+    has(&mut locks, key, (1, 1), whole);
+    let guards = locks.guards(key.0, 1).unwrap();
+    assert_eq!(guards, [(Family::Flock, 7)]);
+    is_robbed(&mut locks, key);
+    locks.wrote(key.0, guards);
+    assert_eq!(locks.under(key.0), [(Family::Flock, 7)]);
+    assert_eq!(locks.guards(key.0, 1), None);
+    assert_eq!(locks.guards(key.0, 2), Some(Vec::new()));
 }
