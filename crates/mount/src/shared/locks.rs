@@ -331,6 +331,11 @@ impl Core {
         loop {
             let next = {
                 let mut state = self.locks.state();
+                // Also while a program waits that has to ask again and again.
+                if said.elapsed() >= RENEWS {
+                    said = Instant::now();
+                    state.locks.renew(key);
+                }
                 let next = state.locks.next(key);
                 if next.is_none() {
                     state.drivers.remove(&key);
@@ -342,19 +347,8 @@ impl Core {
             };
             match next {
                 None => return,
-                Some(None) => self.rest(key, &changed, &mut said).await,
+                Some(None) => rest(&changed, said).await,
                 Some(Some(ask)) => self.ask_for_lock(key, ask, &changed, &mut said).await,
-            }
-        }
-    }
-
-    /// Waits until something is to be asked.
-    async fn rest(self: &Arc<Self>, key: Key, changed: &Notify, said: &mut Instant) {
-        tokio::select! {
-            () = changed.notified() => {}
-            () = sleep_until((*said + RENEWS).into()) => {
-                *said = Instant::now();
-                self.locks.state().locks.renew(key);
             }
         }
     }
@@ -406,10 +400,12 @@ impl Core {
 
     /// Returns when something else is to be asked before the call that waits.
     async fn is_outdated(&self, key: Key, changed: &Notify, said: Instant) {
+        let mut renews = false;
         loop {
             tokio::select! {
                 () = changed.notified() => {}
-                () = sleep_until((said + RENEWS).into()), if said + RENEWS > Instant::now() => {
+                () = sleep_until((said + RENEWS).into()), if !renews => {
+                    renews = true;
                     self.locks.state().locks.renew(key);
                 }
                 () = tokio::time::sleep(OTHERS) => self.locks.state().locks.try_others(key),
@@ -490,6 +486,14 @@ impl Core {
         {
             before.end();
         }
+    }
+}
+
+/// Waits until something is to be asked.
+async fn rest(changed: &Notify, said: Instant) {
+    tokio::select! {
+        () = changed.notified() => {}
+        () = sleep_until((said + RENEWS).into()) => {}
     }
 }
 
