@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use share::client::{Answered, ClientError, Connection};
 use share::files::{Answer, Call, FileRef, Refused};
-use share::locks::{Ask, Came, Denied, Key, Locks, Owned, RENEWS, Request, clash};
+use share::locks::{Ask, Came, Denied, Granted, Key, Locks, Owned, RENEWS, Request, clash};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 use trust_shared::hold::{END, Family, Range};
@@ -39,6 +39,7 @@ struct Waiting {
     ticket: u64,
     lock: Owned,
     told: oneshot::Receiver<Told>,
+    granted: Option<Granted>,
     is_done: bool,
 }
 
@@ -52,10 +53,12 @@ impl Drop for Waiting {
         let waited = self
             .core
             .locking(key, |locks| (locks.leave(key, ticket), Vec::new()));
-        let is_denied = matches!(self.told.try_recv(), Ok(Err(_)));
-        if !waited && !is_denied {
-            self.core
-                .locking(key, |locks| ((), locks.unlock(key, owner, &range)));
+        let told = || self.told.try_recv().ok()?.ok();
+        let granted = self.granted.take().or_else(told);
+        if let Some(granted) = granted.filter(|_| !waited) {
+            self.core.locking(key, |locks| {
+                ((), locks.give_back(key, (owner, &range), &granted.had))
+            });
         }
     }
 }
@@ -79,11 +82,12 @@ impl Core {
                 .clone(),
             false => state.drivers.get(&key).cloned().unwrap_or_default(),
         };
-        drop(state);
+        // What is granted is told at once: who does not wait any more gives it back.
         for (waiter, told) in answers {
             // A program that was killed waits no more.
             let _ = waiter.send(told);
         }
+        drop(state);
         driver.notify_one();
         if begins {
             self.runtime.spawn(self.clone().keep_locks(key, driver));
@@ -114,6 +118,7 @@ impl Core {
             ticket,
             lock,
             told,
+            granted: None,
             is_done: false,
         };
         let told = tokio::select! {
@@ -122,8 +127,8 @@ impl Core {
             () = self.is_away(waits) => return Err(Error::TimedOut.into()),
         };
         let told = told.map_err(|_| Error::Io("a lock was forgotten".to_owned()))?;
-        let granted = match told {
-            Ok(granted) => granted,
+        let shows = match told {
+            Ok(granted) => waiting.granted.insert(granted).shows,
             Err(denied) => {
                 waiting.is_done = true;
                 return Err(refused(denied));
@@ -133,7 +138,7 @@ impl Core {
         if self.locks.is_under_older(node.id()) {
             self.committed(&node, None).await?;
         }
-        if let Some(number) = granted.shows {
+        if let Some(number) = shows {
             self.show_newest(&node).await?;
             self.locks.state().locks.shown(key, number);
         }

@@ -109,6 +109,17 @@ impl<W, L: Clone> Locks<W, L> {
         file.map_or_else(Vec::new, |file| file.unlock(owner, range))
     }
 
+    /// A program is gone or has an error before it takes the lock that it was given. It has what it had of the range.
+    pub fn give_back(
+        &mut self,
+        key: Key,
+        (owner, range): (u64, &Range),
+        had: &[Owned],
+    ) -> Vec<Answer<W, L>> {
+        let file = self.files.get_mut(&key);
+        file.map_or_else(Vec::new, |file| file.give_back(owner, range, had))
+    }
+
     /// A program has closed a descriptor: its locks on the file by fcntl are gone.
     pub fn flushed(&mut self, file: FileId, owner: u64) -> Vec<Answer<W, L>> {
         let file = self.files.get_mut(&(file, Family::Fcntl));

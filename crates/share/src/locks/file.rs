@@ -17,10 +17,12 @@ pub struct Request {
 }
 
 /// A program has a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
     /// The newest version of the file must be shown first. Then [`Locks::shown`](super::Locks::shown) takes this number.
     pub shows: Option<u64>,
+    /// What it had of the range before, for [`Locks::give_back`](super::Locks::give_back).
+    pub had: Vec<Owned>,
 }
 
 /// Why a program does not get a lock.
@@ -216,6 +218,24 @@ impl<W> FileLocks<W> {
         self.settle()
     }
 
+    /// An owner does not take the lock that it was given: it has what it had before. What cannot be had any more is lost.
+    pub(super) fn give_back<L>(
+        &mut self,
+        owner: u64,
+        range: &Range,
+        had: &[Owned],
+    ) -> Vec<Answer<W, L>> {
+        self.table.clear(owner, range);
+        for lock in had {
+            let is_free = self.table.conflict(owner, &lock.range).is_none();
+            match is_free && (self.is_local || covers(self.held(), &self.with(lock))) {
+                true => self.table.set(*lock),
+                false => self.lost.add(*lock),
+            }
+        }
+        self.settle()
+    }
+
     /// A request waits no more. Gives whether it did.
     pub(super) fn leave(&mut self, ticket: u64) -> bool {
         let before = self.queue.len();
@@ -257,9 +277,10 @@ impl<W> FileLocks<W> {
             if is_full || (!self.is_local && target.len() > MAX_RANGES) {
                 answers.push((waits.waiter, Err(Denied::TooMany)));
             } else if self.is_local || covers(self.held(), &target) {
+                let had = self.table.of(lock.owner, &lock.range);
                 self.table.set(lock);
                 let shows = (!self.is_local && !self.is_shown).then_some(self.shows);
-                answers.push((waits.waiter, Ok(Granted { shows })));
+                answers.push((waits.waiter, Ok(Granted { shows, had })));
             } else {
                 self.queue.push(waits);
             }

@@ -54,6 +54,20 @@ impl Table {
         self.locks.iter().any(meets)
     }
 
+    /// What an owner has of these bytes.
+    pub fn of(&self, owner: u64, range: &Range) -> Vec<Owned> {
+        let meets = |lock: &&Owned| lock.owner == owner && overlap(&lock.range, range);
+        let cut = |lock: &Owned| Owned {
+            range: Range {
+                start: lock.range.start.max(range.start),
+                end: lock.range.end.min(range.end),
+                ..lock.range
+            },
+            ..*lock
+        };
+        self.locks.iter().filter(meets).map(cut).collect()
+    }
+
     /// Whether an owner has some of these bytes for itself alone.
     pub fn has_exclusive(&self, owner: u64, range: &Range) -> bool {
         let meets = |lock: &Owned| {

@@ -380,7 +380,10 @@ pub(super) fn writes(locks: &mut All, key: Key, handle: u64) {
     locks.wrote(key.0, guards);
 }
 
-pub(super) const GRANTED: Result<Granted, Denied<&str>> = Ok(Granted { shows: None });
+pub(super) const GRANTED: Result<Granted, Denied<&str>> = Ok(Granted {
+    shows: None,
+    had: Vec::new(),
+});
 
 #[test]
 fn what_the_device_holds_is_given_without_asking_and_only_new_ranges_show_the_newest() {
@@ -394,11 +397,17 @@ fn what_the_device_holds_is_given_without_asking_and_only_new_ranges_show_the_ne
         }))
     };
     assert_eq!(locks.next(key), hold(vec![range(0, 10, true)], Some(1)));
-    let shows = Ok(Granted { shows: Some(1) });
+    let shows = Ok(Granted {
+        shows: Some(1),
+        had: vec![],
+    });
     assert_eq!(locks.came(key, Came::Held(7)), [(1, shows)]);
     // Before the kernel has dropped its pages, another program must not read them either.
     locks.unlock(key, 1, &range(0, 5, true));
-    let shows = Ok(Granted { shows: Some(1) });
+    let shows = Ok(Granted {
+        shows: Some(1),
+        had: vec![],
+    });
     assert_eq!(
         ask(&mut locks, key, 2, range(0, 5, false), false),
         [(2, shows)]
@@ -416,7 +425,10 @@ fn what_the_device_holds_is_given_without_asking_and_only_new_ranges_show_the_ne
     locks.came(key, Came::Held(7));
     let more = vec![range(0, 10, true)];
     assert_eq!(locks.next(key), hold(more, Some(4)));
-    let shows = Ok(Granted { shows: Some(2) });
+    let shows = Ok(Granted {
+        shows: Some(2),
+        had: vec![owned(2, range(0, 5, false))],
+    });
     assert_eq!(locks.came(key, Came::Held(7)), [(2, shows)]);
 }
 

@@ -102,3 +102,31 @@ fn lock_that_is_lost_while_its_program_writes_is_still_the_guard_of_what_it_writ
     assert_eq!(locks.guards(key.0, 1), None);
     assert_eq!(locks.guards(key.0, 2), Some(Vec::new()));
 }
+
+#[test]
+fn program_that_does_not_take_a_lock_has_what_it_had_before() {
+    let (mut locks, key) = begun(Family::Fcntl);
+    let (reads, more) = (range(0, 10, false), range(5, 15, true));
+    has(&mut locks, key, (1, 1), reads);
+    let lock = owned(1, more);
+    locks.lock(key, Request { lock, waits: false }, 1);
+    locks.next(key);
+    let answers = locks.came(key, Came::Held(7));
+    let [(1, Ok(granted))] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    let had = granted.had.clone();
+    assert_eq!(had, [owned(1, range(5, 10, false))]);
+    locks.give_back(key, (1, &more), &had);
+    assert_eq!(locks.rows()[0].locks, [owned(1, reads)]);
+    assert!(!locks.is_lost(key.0, 1));
+    // The device has given up what was exclusive.
+    let (mut locks, key) = begun(Family::Fcntl);
+    has(&mut locks, key, (1, 1), range(0, 10, true));
+    let lock = owned(1, range(0, 10, false));
+    let (_, answers) = locks.lock(key, Request { lock, waits: false }, 1);
+    assert!(matches!(&answers[..], [(1, Ok(_))]));
+    assert!(matches!(locks.next(key), Some(Some(Ask::Hold { .. }))));
+    locks.give_back(key, (1, &lock.range), &[owned(1, range(0, 10, true))]);
+    assert!(locks.is_lost(key.0, 1));
+}
