@@ -64,6 +64,7 @@ mod shared_history;
 mod shared_homes;
 mod shared_lab;
 mod shared_locks;
+mod shared_locks_versions;
 mod shared_machines;
 mod shared_mount;
 mod shared_mount_hostile;

@@ -44,13 +44,13 @@ for line in sys.stdin:
 ";
 
 /// A program in a directory that does what it is told.
-struct Program {
+pub struct Program {
     talk: Talk,
     stdin: ChildStdin,
 }
 
 impl Program {
-    fn begin(directory: &Path) -> Program {
+    pub fn begin(directory: &Path) -> Program {
         let mut command = Command::new("python3");
         command.args(["-c", SHELL]).current_dir(directory);
         let mut talk = Talk::begin(command.stdin(Stdio::piped()));
@@ -58,16 +58,16 @@ impl Program {
         Program { talk, stdin }
     }
 
-    fn tell(&mut self, line: &str) {
+    pub fn tell(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").unwrap();
     }
 
-    fn says(&mut self) -> String {
+    pub fn says(&mut self) -> String {
         self.talk.line()
     }
 
     /// Does something, and gives what it comes to.
-    fn does(&mut self, line: &str) -> String {
+    pub fn does(&mut self, line: &str) -> String {
         self.tell(line);
         self.says()
     }
@@ -82,7 +82,7 @@ impl Program {
     }
 }
 
-const NONE: &str = "None";
+pub const NONE: &str = "None";
 const EAGAIN: &str = "11";
 
 /// Adds one to a counter so many times, under a lock.

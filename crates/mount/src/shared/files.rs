@@ -155,14 +155,17 @@ impl Core {
             return Err(Error::InvalidArgument.into());
         };
         let by = (handle, Core::now(), self.clock_ms());
-        if handle.is_some_and(|handle| self.locks.is_lost(node.id(), handle)) {
+        // Before the change: a lock that is lost meanwhile is still the guard of what is written.
+        let guards = handle.map(|handle| self.locks.guards(node.id(), handle));
+        let guards = guards.unwrap_or_else(|| Some(Vec::new()));
+        let Some(guards) = guards else {
             return Err(Failure::LockLost);
-        }
+        };
         let place = || self.spools.make().map(Arc::new).map_err(Failure::Local);
         self.drive(node, |cached| match cached.change(by, place, change) {
             Ok((changed, effects)) => {
-                if let (Changed::Made(_), Some(handle)) = (&changed, handle) {
-                    self.locks.wrote(node.id(), handle);
+                if let Changed::Made(_) = changed {
+                    self.locks.wrote(node.id(), guards);
                 }
                 (Ok(changed), effects)
             }

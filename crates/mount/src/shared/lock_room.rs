@@ -56,19 +56,24 @@ impl LockRoom {
         lock(&self.state)
     }
 
-    /// Whether a lock that was taken through an open file is lost.
-    pub fn is_lost(&self, file: FileId, handle: u64) -> bool {
-        self.state().locks.is_lost(file, handle)
+    /// The locks under which a program changes a file through an open file. None: one of them is lost.
+    pub fn guards(&self, file: FileId, handle: u64) -> Option<Vec<(Family, u64)>> {
+        self.state().locks.guards(file, handle)
     }
 
-    /// A program changes a file through an open file.
-    pub fn wrote(&self, file: FileId, handle: u64) {
-        self.state().locks.wrote(file, handle);
+    /// A program has changed a file under these locks.
+    pub fn wrote(&self, file: FileId, guards: Vec<(Family, u64)>) {
+        self.state().locks.wrote(file, guards);
     }
 
     /// The locks under which what is local of a file was written.
     pub fn under(&self, file: FileId) -> Vec<(Family, u64)> {
         self.state().locks.under(file)
+    }
+
+    /// Whether some of what is local of a file was written under a lock that the device had before.
+    pub fn is_under_older(&self, file: FileId) -> bool {
+        self.state().locks.is_under_older(file)
     }
 
     /// What is locked.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use share::client::{Answered, ClientError, Connection};
 use share::files::{Answer, Call, FileRef, Refused};
-use share::locks::{Ask, Came, Denied, Key, Locks, Owned, RENEWS, Request, clash};
+use share::locks::{Ask, Came, Denied, Granted, Key, Locks, Owned, RENEWS, Request, clash};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 use trust_shared::hold::{END, Family, Range};
@@ -39,6 +39,7 @@ struct Waiting {
     ticket: u64,
     lock: Owned,
     told: oneshot::Receiver<Told>,
+    granted: Option<Granted>,
     is_done: bool,
 }
 
@@ -47,20 +48,16 @@ impl Drop for Waiting {
         if self.is_done {
             return;
         }
-        let Owned {
-            owner,
-            handle,
-            range,
-            ..
-        } = self.lock;
+        let Owned { owner, range, .. } = self.lock;
         let (key, ticket) = (self.key, self.ticket);
         let waited = self
             .core
             .locking(key, |locks| (locks.leave(key, ticket), Vec::new()));
-        let is_denied = matches!(self.told.try_recv(), Ok(Err(_)));
-        if !waited && !is_denied {
+        let told = || self.told.try_recv().ok()?.ok();
+        let granted = self.granted.take().or_else(told);
+        if let Some(granted) = granted.filter(|_| !waited) {
             self.core.locking(key, |locks| {
-                ((), locks.unlock(key, (owner, handle), &range))
+                ((), locks.give_back(key, (owner, &range), &granted.had))
             });
         }
     }
@@ -85,11 +82,12 @@ impl Core {
                 .clone(),
             false => state.drivers.get(&key).cloned().unwrap_or_default(),
         };
-        drop(state);
+        // What is granted is told at once: who does not wait any more gives it back.
         for (waiter, told) in answers {
             // A program that was killed waits no more.
             let _ = waiter.send(told);
         }
+        drop(state);
         driver.notify_one();
         if begins {
             self.runtime.spawn(self.clone().keep_locks(key, driver));
@@ -107,6 +105,9 @@ impl Core {
         if asked.kind == LockKind::Unlock {
             return self.unlock(&node, key, lock).await;
         }
+        if self.locks.state().locks.is_downgrade(key, &lock) {
+            self.committed(&node, Some(lock.handle)).await?;
+        }
         let (waiter, told) = oneshot::channel();
         let request = Request { lock, waits };
         let ticket = self.locking(key, |locks| locks.lock(key, request, waiter));
@@ -117,6 +118,7 @@ impl Core {
             ticket,
             lock,
             told,
+            granted: None,
             is_done: false,
         };
         let told = tokio::select! {
@@ -125,14 +127,18 @@ impl Core {
             () = self.is_away(waits) => return Err(Error::TimedOut.into()),
         };
         let told = told.map_err(|_| Error::Io("a lock was forgotten".to_owned()))?;
-        let granted = match told {
-            Ok(granted) => granted,
+        let shows = match told {
+            Ok(granted) => waiting.granted.insert(granted).shows,
             Err(denied) => {
                 waiting.is_done = true;
                 return Err(refused(denied));
             }
         };
-        if let Some(number) = granted.shows {
+        // What is written under this lock needs a commit of its own.
+        if self.locks.is_under_older(node.id()) {
+            self.committed(&node, None).await?;
+        }
+        if let Some(number) = shows {
             self.show_newest(&node).await?;
             self.locks.state().locks.shown(key, number);
         }
@@ -163,7 +169,7 @@ impl Core {
         key: Key,
         lock: Owned,
     ) -> Result<(), Failure> {
-        let by = (lock.owner, lock.handle);
+        let by = lock.owner;
         if !self.locks.state().locks.has(key, by, &lock.range) {
             return Ok(());
         }
@@ -201,7 +207,7 @@ impl Core {
         owner: LockOwner,
     ) -> Result<(), Failure> {
         let node = self.opened(handle)?.node;
-        let (file, by) = (node.id(), (owner.0, handle));
+        let (file, by) = (node.id(), owner.0);
         let key = (file, Family::Fcntl);
         if !self.locks.state().locks.has(key, by, &WHOLE) {
             return Ok(());
@@ -285,18 +291,12 @@ impl Core {
 
     /// Shows the newest version of a file to programs that have it open, as OPEN does. The log is known as far as the lock.
     async fn show_newest(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), Failure> {
-        self.settled(node).await?;
-        let place = place_of(node.id());
-        let follow = false;
-        let looked = self.look(Call::Lookup { place, follow }).await;
-        match looked.and_then(found) {
-            Ok((file, at)) => {
-                self.drive(node, |cached| ((), cached.show(&file.inode, at)));
-                self.settled(node).await?;
+        let until = self.until();
+        while !self.shows_newest(node).await? {
+            if Instant::now() >= until {
+                return Err(Error::TimedOut.into());
             }
-            // It lives on for who has it open.
-            Err(why) if is_absent(&why) => {}
-            Err(why) => return Err(why),
+            self.committed(node, None).await?;
         }
         let Some(notifier) = self.notifier.get().cloned() else {
             return Ok(());
@@ -311,12 +311,36 @@ impl Core {
         }
     }
 
+    /// Moves what is local of a file onto its newest version. False: it lies over an older one until it is committed, because
+    /// it is too much, or somebody was told that it is lost.
+    async fn shows_newest(self: &Arc<Self>, node: &Arc<Node>) -> Result<bool, Failure> {
+        self.settled(node).await?;
+        let place = place_of(node.id());
+        let follow = false;
+        let looked = self.look(Call::Lookup { place, follow }).await;
+        match looked.and_then(found) {
+            Ok((file, at)) => {
+                self.drive(node, |cached| ((), cached.show(&file.inode, at)));
+                self.settled(node).await?;
+                Ok(!node.cached().is_behind())
+            }
+            // It lives on for who has it open.
+            Err(why) if is_absent(&why) => Ok(true),
+            Err(why) => Err(why),
+        }
+    }
+
     /// Makes the calls of a file, until nothing of it is locked.
     async fn keep_locks(self: Arc<Self>, key: Key, changed: Arc<Notify>) {
         let mut said = Instant::now();
         loop {
             let next = {
                 let mut state = self.locks.state();
+                // Also while a program waits that has to ask again and again.
+                if said.elapsed() >= RENEWS {
+                    said = Instant::now();
+                    state.locks.renew(key);
+                }
                 let next = state.locks.next(key);
                 if next.is_none() {
                     state.drivers.remove(&key);
@@ -328,19 +352,8 @@ impl Core {
             };
             match next {
                 None => return,
-                Some(None) => self.rest(key, &changed, &mut said).await,
+                Some(None) => rest(&changed, said).await,
                 Some(Some(ask)) => self.ask_for_lock(key, ask, &changed, &mut said).await,
-            }
-        }
-    }
-
-    /// Waits until something is to be asked.
-    async fn rest(self: &Arc<Self>, key: Key, changed: &Notify, said: &mut Instant) {
-        tokio::select! {
-            () = changed.notified() => {}
-            () = sleep_until((*said + RENEWS).into()) => {
-                *said = Instant::now();
-                self.locks.state().locks.renew(key);
             }
         }
     }
@@ -392,10 +405,12 @@ impl Core {
 
     /// Returns when something else is to be asked before the call that waits.
     async fn is_outdated(&self, key: Key, changed: &Notify, said: Instant) {
+        let mut renews = false;
         loop {
             tokio::select! {
                 () = changed.notified() => {}
-                () = sleep_until((said + RENEWS).into()), if said + RENEWS > Instant::now() => {
+                () = sleep_until((said + RENEWS).into()), if !renews => {
+                    renews = true;
                     self.locks.state().locks.renew(key);
                 }
                 () = tokio::time::sleep(OTHERS) => self.locks.state().locks.try_others(key),
@@ -476,6 +491,14 @@ impl Core {
         {
             before.end();
         }
+    }
+}
+
+/// Waits until something is to be asked.
+async fn rest(changed: &Notify, said: Instant) {
+    tokio::select! {
+        () = changed.notified() => {}
+        () = sleep_until((said + RENEWS).into()) => {}
     }
 }
 

@@ -104,20 +104,26 @@ impl<W, L: Clone> Locks<W, L> {
     }
 
     /// A program gives bytes up.
-    pub fn unlock(
+    pub fn unlock(&mut self, key: Key, owner: u64, range: &Range) -> Vec<Answer<W, L>> {
+        let file = self.files.get_mut(&key);
+        file.map_or_else(Vec::new, |file| file.unlock(owner, range))
+    }
+
+    /// A program is gone or has an error before it takes the lock that it was given. It has what it had of the range.
+    pub fn give_back(
         &mut self,
         key: Key,
-        (owner, handle): (u64, u64),
-        range: &Range,
+        (owner, range): (u64, &Range),
+        had: &[Owned],
     ) -> Vec<Answer<W, L>> {
         let file = self.files.get_mut(&key);
-        file.map_or_else(Vec::new, |file| file.unlock(owner, handle, range))
+        file.map_or_else(Vec::new, |file| file.give_back(owner, range, had))
     }
 
     /// A program has closed a descriptor: its locks on the file by fcntl are gone.
-    pub fn flushed(&mut self, file: FileId, (owner, handle): (u64, u64)) -> Vec<Answer<W, L>> {
+    pub fn flushed(&mut self, file: FileId, owner: u64) -> Vec<Answer<W, L>> {
         let file = self.files.get_mut(&(file, Family::Fcntl));
-        file.map_or_else(Vec::new, |file| file.drop_owner(owner, handle))
+        file.map_or_else(Vec::new, |file| file.drop_owner(owner))
     }
 
     /// An open file is gone, and its locks with it.
@@ -127,17 +133,24 @@ impl<W, L: Clone> Locks<W, L> {
     }
 
     /// Whether a program has some of these bytes, or had them when they were lost.
-    pub fn has(&self, key: Key, (owner, handle): (u64, u64), range: &Range) -> bool {
+    pub fn has(&self, key: Key, owner: u64, range: &Range) -> bool {
         let file = self.files.get(&key);
-        file.is_some_and(|file| file.table.has(owner, range) || file.is_lost(handle))
+        file.is_some_and(|file| file.has(owner, range))
+    }
+
+    /// Whether a lock would give up that its owner has bytes for itself alone: others read what it wrote under that.
+    pub fn is_downgrade(&self, key: Key, lock: &Owned) -> bool {
+        let file = self.files.get(&key).filter(|_| !lock.range.exclusive);
+        file.is_some_and(|file| file.table.has_exclusive(lock.owner, &lock.range))
     }
 
     /// Whether an open file has or had a lock.
     pub fn has_any(&self, file: FileId, handle: u64) -> bool {
         let files = [Family::Flock, Family::Fcntl].map(|family| self.files.get(&(file, family)));
-        let mut files = files.into_iter().flatten();
         files
-            .any(|file| file.is_lost(handle) || file.table.iter().any(|lock| lock.handle == handle))
+            .into_iter()
+            .flatten()
+            .any(|file| file.has_through(handle))
     }
 
     /// A lock of another program of this device that a program cannot have beside its own.
@@ -152,15 +165,24 @@ impl<W, L: Clone> Locks<W, L> {
         files.into_iter().flatten().any(|file| file.is_lost(handle))
     }
 
-    /// A program changes a file through an open file: what it changes has effect only while the device holds the locks
-    /// that were taken through it.
-    pub fn wrote(&mut self, file: FileId, handle: u64) {
-        for family in [Family::Flock, Family::Fcntl] {
-            let locks = self.files.get(&(file, family));
-            let locks = locks.filter(|locks| locks.table.iter().any(|lock| lock.handle == handle));
-            if let Some(since) = locks.and_then(FileLocks::since) {
-                self.under.entry(file).or_default().insert((family, since));
-            }
+    /// The locks under which a program changes a file through an open file: what it changes has effect only while the
+    /// device holds them. None: one of them is lost. [`Locks::wrote`] takes them when the change is made, so that a lock
+    /// that is lost meanwhile counts.
+    pub fn guards(&self, file: FileId, handle: u64) -> Option<Vec<(Family, u64)>> {
+        let guard = |family| {
+            let locks = self.files.get(&(file, family))?;
+            let locks = locks.table.has_through(handle).then_some(locks)?;
+            Some((family, locks.since()?))
+        };
+        let families = [Family::Flock, Family::Fcntl];
+        let guards = || families.into_iter().filter_map(guard).collect();
+        (!self.is_lost(file, handle)).then(guards)
+    }
+
+    /// A program has changed a file under these locks.
+    pub fn wrote(&mut self, file: FileId, guards: Vec<(Family, u64)>) {
+        if !guards.is_empty() {
+            self.under.entry(file).or_default().extend(guards);
         }
     }
 
@@ -170,19 +192,33 @@ impl<W, L: Clone> Locks<W, L> {
         under.into_iter().flatten().copied().collect()
     }
 
+    /// Whether some of what is local of a file was written under a lock that the device had before. A commit with newer
+    /// changes would have no effect.
+    pub fn is_under_older(&self, file: FileId) -> bool {
+        let since = |family| self.files.get(&(file, family)).and_then(FileLocks::since);
+        let mut under = self.under.get(&file).into_iter().flatten();
+        under.any(|(family, at)| since(*family) != Some(*at))
+    }
+
     /// Nothing is local of a file any more.
     pub fn clean(&mut self, file: FileId) {
         self.under.remove(&file);
     }
 
-    /// The log says that the device has not held a file all the time: its programs have no locks on it any more.
+    /// The log says that the device has not held a file all the time: its programs have no locks on it any more. If
+    /// several locks were guards, the log does not say which is lost: the next renewal of each does.
     pub fn lost(&mut self, file: FileId) {
-        for (family, since) in self.under(file) {
-            if let Some(file) = self.files.get_mut(&(file, family))
-                && file.since() == Some(since)
-            {
-                file.lose();
-                file.recall();
+        let under = self.under(file);
+        for (family, since) in &under {
+            let Some(file) = self.files.get_mut(&(file, *family)) else {
+                continue;
+            };
+            match under.len() {
+                1 if file.since() == Some(*since) => {
+                    file.lose();
+                    file.recall();
+                }
+                _ => file.renew(),
             }
         }
     }

@@ -3,8 +3,6 @@
 //! One call of the log is under way at a time. A call that waits for another device is given up when something else is to
 //! be asked first; whether it had effect is then unknown until the next call says all that the device holds.
 
-use std::collections::BTreeSet;
-
 use trust_shared::hold::{Family, MAX_RANGES, Range, Ranges};
 
 use super::table::{Owned, Table, covers};
@@ -19,10 +17,12 @@ pub struct Request {
 }
 
 /// A program has a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
     /// The newest version of the file must be shown first. Then [`Locks::shown`](super::Locks::shown) takes this number.
     pub shows: Option<u64>,
+    /// What it had of the range before, for [`Locks::give_back`](super::Locks::give_back).
+    pub had: Vec<Owned>,
 }
 
 /// Why a program does not get a lock.
@@ -104,8 +104,8 @@ pub(super) struct FileLocks<W> {
     is_shown: bool,
     /// Locks stay on this machine.
     is_local: bool,
-    /// Open files that had a lock when it was lost.
-    lost: BTreeSet<u64>,
+    /// Locks that were lost, until their owners give them up.
+    lost: Table,
     /// Somebody makes the calls of this file.
     pub(super) is_driven: bool,
 }
@@ -123,7 +123,7 @@ impl<W> FileLocks<W> {
             shows: 0,
             is_shown: true,
             is_local: false,
-            lost: BTreeSet::new(),
+            lost: Table::default(),
             is_driven: false,
         }
     }
@@ -154,9 +154,19 @@ impl<W> FileLocks<W> {
         self.held.as_ref().map_or(&[], |held| &held.ranges)
     }
 
-    /// Whether a lock that was taken through an open file is lost, and the file still has what it wrote since.
+    /// Whether a lock that was taken through an open file is lost, and its owner has not given it up since.
     pub(super) fn is_lost(&self, handle: u64) -> bool {
-        self.lost.contains(&handle)
+        self.lost.has_through(handle)
+    }
+
+    /// Whether an owner has some of these bytes, or had them when they were lost.
+    pub(super) fn has(&self, owner: u64, range: &Range) -> bool {
+        self.table.has(owner, range) || self.lost.has(owner, range)
+    }
+
+    /// Whether an open file has or had a lock.
+    pub(super) fn has_through(&self, handle: u64) -> bool {
+        self.table.has_through(handle) || self.lost.has_through(handle)
     }
 
     /// The requests that wait.
@@ -188,28 +198,41 @@ impl<W> FileLocks<W> {
     }
 
     /// An owner gives bytes up.
-    pub(super) fn unlock<L>(
-        &mut self,
-        owner: u64,
-        handle: u64,
-        range: &Range,
-    ) -> Vec<Answer<W, L>> {
-        self.lost.remove(&handle);
+    pub(super) fn unlock<L>(&mut self, owner: u64, range: &Range) -> Vec<Answer<W, L>> {
+        self.lost.clear(owner, range);
         self.table.clear(owner, range);
         self.settle()
     }
 
     /// An owner has no locks any more.
-    pub(super) fn drop_owner<L>(&mut self, owner: u64, handle: u64) -> Vec<Answer<W, L>> {
-        self.lost.remove(&handle);
+    pub(super) fn drop_owner<L>(&mut self, owner: u64) -> Vec<Answer<W, L>> {
+        self.lost.retain(|lock| lock.owner != owner);
         self.table.retain(|lock| lock.owner != owner);
         self.settle()
     }
 
     /// An open file is closed: a lock that was taken through it and is still there was one of the open file.
     pub(super) fn close<L>(&mut self, handle: u64) -> Vec<Answer<W, L>> {
-        self.lost.remove(&handle);
+        self.lost.retain(|lock| lock.handle != handle);
         self.table.retain(|lock| lock.handle != handle);
+        self.settle()
+    }
+
+    /// An owner does not take the lock that it was given: it has what it had before. What cannot be had any more is lost.
+    pub(super) fn give_back<L>(
+        &mut self,
+        owner: u64,
+        range: &Range,
+        had: &[Owned],
+    ) -> Vec<Answer<W, L>> {
+        self.table.clear(owner, range);
+        for lock in had {
+            let is_free = self.table.conflict(owner, &lock.range).is_none();
+            match is_free && (self.is_local || covers(self.held(), &self.with(lock))) {
+                true => self.table.set(*lock),
+                false => self.lost.add(*lock),
+            }
+        }
         self.settle()
     }
 
@@ -250,12 +273,14 @@ impl<W> FileLocks<W> {
                 continue;
             }
             let target = self.with(&lock);
-            if self.table.is_full() || (!self.is_local && target.len() > MAX_RANGES) {
+            let is_full = self.table.is_full() || self.lost.is_full();
+            if is_full || (!self.is_local && target.len() > MAX_RANGES) {
                 answers.push((waits.waiter, Err(Denied::TooMany)));
             } else if self.is_local || covers(self.held(), &target) {
+                let had = self.table.of(lock.owner, &lock.range);
                 self.table.set(lock);
                 let shows = (!self.is_local && !self.is_shown).then_some(self.shows);
-                answers.push((waits.waiter, Ok(Granted { shows })));
+                answers.push((waits.waiter, Ok(Granted { shows, had })));
             } else {
                 self.queue.push(waits);
             }
@@ -414,8 +439,9 @@ impl<W> FileLocks<W> {
 
     /// Another device has taken over what this one held: its programs have no locks any more.
     pub(super) fn lose(&mut self) {
-        self.lost.extend(self.table.iter().map(|lock| lock.handle));
-        self.table = Table::default();
+        for lock in std::mem::take(&mut self.table).iter() {
+            self.lost.add(*lock);
+        }
         (self.held, self.renews) = (None, false);
     }
 }

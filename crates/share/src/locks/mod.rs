@@ -18,6 +18,8 @@ mod known;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_loss;
 
 pub use device::{Key, Locks, Row};
 pub use file::{Answer, Ask, Came, Denied, Granted, Request};

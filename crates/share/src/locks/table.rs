@@ -21,7 +21,7 @@ pub struct Owned {
 /// The locks of one file and family.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
-    /// By owner, and ascending. Those of one owner do not overlap.
+    /// By owner, and ascending. Those of one owner and open file do not overlap.
     locks: Vec<Owned>,
 }
 
@@ -54,6 +54,28 @@ impl Table {
         self.locks.iter().any(meets)
     }
 
+    /// What an owner has of these bytes.
+    pub fn of(&self, owner: u64, range: &Range) -> Vec<Owned> {
+        let meets = |lock: &&Owned| lock.owner == owner && overlap(&lock.range, range);
+        let cut = |lock: &Owned| Owned {
+            range: Range {
+                start: lock.range.start.max(range.start),
+                end: lock.range.end.min(range.end),
+                ..lock.range
+            },
+            ..*lock
+        };
+        self.locks.iter().filter(meets).map(cut).collect()
+    }
+
+    /// Whether an owner has some of these bytes for itself alone.
+    pub fn has_exclusive(&self, owner: u64, range: &Range) -> bool {
+        let meets = |lock: &Owned| {
+            lock.owner == owner && lock.range.exclusive && overlap(&lock.range, range)
+        };
+        self.locks.iter().any(meets)
+    }
+
     /// An owner has these bytes from now on, in place of what it had of them.
     pub fn set(&mut self, lock: Owned) {
         self.clear(lock.owner, &lock.range);
@@ -61,11 +83,23 @@ impl Table {
         self.join();
     }
 
+    /// The same, beside what the owner has through other open files.
+    pub fn add(&mut self, lock: Owned) {
+        let is_same = |had: &Owned| (had.owner, had.handle) == (lock.owner, lock.handle);
+        self.cut(is_same, &lock.range);
+        self.locks.push(lock);
+        self.join();
+    }
+
     /// An owner has none of these bytes any more.
     pub fn clear(&mut self, owner: u64, range: &Range) {
+        self.cut(|lock| lock.owner == owner, range);
+    }
+
+    fn cut(&mut self, is_of: impl Fn(&Owned) -> bool, range: &Range) {
         let mut rest = Vec::with_capacity(self.locks.len() + 1);
         for lock in self.locks.drain(..) {
-            if lock.owner != owner || !overlap(&lock.range, range) {
+            if !is_of(&lock) || !overlap(&lock.range, range) {
                 rest.push(lock);
                 continue;
             }
@@ -81,6 +115,11 @@ impl Table {
             rest.extend(cut(range.end, lock.range.end));
         }
         self.locks = rest;
+    }
+
+    /// Whether a lock was taken through an open file.
+    pub fn has_through(&self, handle: u64) -> bool {
+        self.locks.iter().any(|lock| lock.handle == handle)
     }
 
     /// Removes locks.

@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-fn range(start: u64, end: u64, exclusive: bool) -> Range {
+pub(super) fn range(start: u64, end: u64, exclusive: bool) -> Range {
     Range {
         start,
         end,
@@ -37,7 +37,7 @@ fn range(start: u64, end: u64, exclusive: bool) -> Range {
     }
 }
 
-fn owned(owner: u64, range: Range) -> Owned {
+pub(super) fn owned(owner: u64, range: Range) -> Owned {
     Owned {
         owner,
         range,
@@ -46,7 +46,7 @@ fn owned(owner: u64, range: Range) -> Owned {
     }
 }
 
-fn key(family: Family) -> Key {
+pub(super) fn key(family: Family) -> Key {
     let principal = Principal::from_bytes([1; 32]);
     let number = INumber {
         device: Device(0),
@@ -122,7 +122,7 @@ fn holder_of_more_need_not_ask() {
     assert!(covers(&held, &[]) && covers(&held, &held) && !covers(&[], &held));
 }
 
-type All = Locks<u64, &'static str>;
+pub(super) type All = Locks<u64, &'static str>;
 
 /// The log, another device, and what is on its way.
 struct World {
@@ -257,7 +257,7 @@ impl World {
             }
             5 | 6 => {
                 let range = self.random.range();
-                let answers = self.locks.unlock(key, (owner, owner), &range);
+                let answers = self.locks.unlock(key, owner, &range);
                 self.told(answers);
             }
             7 => {
@@ -359,11 +359,11 @@ fn programs_have_only_what_the_device_holds_and_all_are_answered() {
 }
 
 /// Two programs on one device, of one file.
-fn begun(family: Family) -> (All, Key) {
+pub(super) fn begun(family: Family) -> (All, Key) {
     (Locks::default(), key(family))
 }
 
-fn ask(
+pub(super) fn ask(
     locks: &mut All,
     key: Key,
     owner: u64,
@@ -374,7 +374,16 @@ fn ask(
     locks.lock(key, Request { lock, waits }, owner).1
 }
 
-const GRANTED: Result<Granted, Denied<&str>> = Ok(Granted { shows: None });
+/// A program writes under the locks that it has.
+pub(super) fn writes(locks: &mut All, key: Key, handle: u64) {
+    let guards = locks.guards(key.0, handle).expect("no lock is lost");
+    locks.wrote(key.0, guards);
+}
+
+pub(super) const GRANTED: Result<Granted, Denied<&str>> = Ok(Granted {
+    shows: None,
+    had: Vec::new(),
+});
 
 #[test]
 fn what_the_device_holds_is_given_without_asking_and_only_new_ranges_show_the_newest() {
@@ -388,17 +397,23 @@ fn what_the_device_holds_is_given_without_asking_and_only_new_ranges_show_the_ne
         }))
     };
     assert_eq!(locks.next(key), hold(vec![range(0, 10, true)], Some(1)));
-    let shows = Ok(Granted { shows: Some(1) });
+    let shows = Ok(Granted {
+        shows: Some(1),
+        had: vec![],
+    });
     assert_eq!(locks.came(key, Came::Held(7)), [(1, shows)]);
     // Before the kernel has dropped its pages, another program must not read them either.
-    locks.unlock(key, (1, 1), &range(0, 5, true));
-    let shows = Ok(Granted { shows: Some(1) });
+    locks.unlock(key, 1, &range(0, 5, true));
+    let shows = Ok(Granted {
+        shows: Some(1),
+        had: vec![],
+    });
     assert_eq!(
         ask(&mut locks, key, 2, range(0, 5, false), false),
         [(2, shows)]
     );
     locks.shown(key, 1);
-    locks.unlock(key, (2, 2), &range(0, 5, true));
+    locks.unlock(key, 2, &range(0, 5, true));
     assert_eq!(
         ask(&mut locks, key, 2, range(0, 5, false), false),
         [(2, GRANTED)]
@@ -410,7 +425,10 @@ fn what_the_device_holds_is_given_without_asking_and_only_new_ranges_show_the_ne
     locks.came(key, Came::Held(7));
     let more = vec![range(0, 10, true)];
     assert_eq!(locks.next(key), hold(more, Some(4)));
-    let shows = Ok(Granted { shows: Some(2) });
+    let shows = Ok(Granted {
+        shows: Some(2),
+        had: vec![owned(2, range(0, 5, false))],
+    });
     assert_eq!(locks.came(key, Came::Held(7)), [(2, shows)]);
 }
 
@@ -422,7 +440,7 @@ fn lost_lock_takes_the_locks_of_all_programs_and_marks_their_open_files() {
         ask(&mut locks, key, 1, whole, false);
         locks.next(key);
         locks.came(key, Came::Held(7));
-        locks.wrote(key.0, 1);
+        writes(&mut locks, key, 1);
         assert_eq!(locks.under(key.0), [(Family::Flock, 7)]);
         assert!(!locks.is_lost(key.0, 1));
         locks.renew(key);
@@ -434,7 +452,7 @@ fn lost_lock_takes_the_locks_of_all_programs_and_marks_their_open_files() {
         assert_eq!(locks.next(key), Some(Some(Ask::Release)));
         locks.came(key, Came::Nothing);
         // The program begins anew.
-        locks.unlock(key, (1, 1), &whole);
+        locks.unlock(key, 1, &whole);
         assert!(!locks.is_lost(key.0, 1));
         locks.clean(key.0);
         assert_eq!(locks.under(key.0), []);
@@ -482,7 +500,7 @@ fn more_ranges_than_a_hold_has_are_refused() {
         assert_eq!(locks.came(key, Came::Held(7)).len(), 1);
     }
     // Who may lock it for nobody else has no such limit.
-    locks.unlock(key, (1, 1), &range(0, END, true));
+    locks.unlock(key, 1, &range(0, END, true));
     locks.next(key);
     locks.came(key, Came::Local);
     for at in 0..33 {

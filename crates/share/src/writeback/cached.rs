@@ -170,6 +170,12 @@ impl<K: Kinds> Cached<K> {
         self.local.as_ref().is_some_and(holds)
     }
 
+    /// Whether programs see what is local over an older version than the newest.
+    pub fn is_behind(&self) -> bool {
+        let is_older = |local: &Local<K::Bytes>| local.base.content != self.inode.content;
+        !self.is_over() && self.local.as_ref().is_some_and(is_older)
+    }
+
     /// Local bytes that the log should have, and since when there are some.
     pub fn dirty(&self) -> Option<(u64, u64)> {
         let local = self.local.as_ref().filter(|_| !self.is_over())?;
