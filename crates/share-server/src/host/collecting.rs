@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use store::StoreError;
 use store::collect::{Mark, Marks};
 use store::names::FileId;
 use store::writer::MostSwept;
@@ -16,13 +15,14 @@ use trust_shared::members::Members;
 use trust_shared::ops::Body;
 use trust_shared::outcome::Written;
 
+use super::collected::{Collected, Uncollected};
 use super::options::{Collections, quarters};
 use super::record::StoredLeaf;
-use super::{Core, HostError};
+use super::Core;
 use crate::blocks;
 use crate::blocks::storage::lock;
 use crate::collect::marking::{Marking, Seen, Source, Unmarked};
-use crate::collect::needed::{Folds, Positions, Spans, Unjudged};
+use crate::collect::needed::{Folds, Positions, Spans};
 use ordering::roster::Roster;
 use ordering::scheme::Leaf;
 
@@ -51,73 +51,6 @@ const LEAST: MostSwept = MostSwept {
 const STEP_PART: u64 = 16;
 /// Bytes of the index for each block.
 const INDEX_BYTES: u64 = 45;
-
-/// What a collection did.
-#[derive(Debug, Clone)]
-pub struct Collected {
-    /// When it ended.
-    pub at: SystemTime,
-    /// How long it took.
-    pub took: Duration,
-    /// The first position of the log that was in the window, and the last.
-    pub window: (u64, u64),
-    /// Snapshots and checkpoints that were kept beside it.
-    pub pins: u64,
-    /// Blocks that are needed.
-    pub marked_blocks: u64,
-    /// Blocks of content, and of old folds, that are needed and are not here.
-    pub lost_blocks: u64,
-    /// Blocks that were removed.
-    pub removed_blocks: u64,
-    /// Space that they had, bytes.
-    pub removed_bytes: u64,
-    /// Segments that are damaged, and stay as they are.
-    pub damaged_segments: u64,
-    /// Why it did not end. What it has removed by then nobody needs.
-    pub hindered: Option<Arc<Uncollected>>,
-}
-
-/// Why blocks are not removed.
-#[derive(Debug, thiserror::Error)]
-pub enum Uncollected {
-    /// The server stops.
-    #[error("the server stops")]
-    Stopped,
-    /// The walk took longer than clients rely on blocks. The next one begins anew.
-    #[error("the walk took longer than half of the retention")]
-    Late,
-    /// Something that is needed cannot be read.
-    #[error("{what}: {why}")]
-    Unsure {
-        /// What needs it.
-        what: String,
-        /// What cannot be read, and why.
-        why: String,
-    },
-    /// The blocks or the log cannot be read or written.
-    #[error(transparent)]
-    Failed(#[from] HostError),
-}
-
-impl From<blocks::Error> for Uncollected {
-    fn from(error: blocks::Error) -> Self {
-        Uncollected::Failed(error.into())
-    }
-}
-
-impl From<StoreError> for Uncollected {
-    fn from(error: StoreError) -> Self {
-        Uncollected::Failed(error.into())
-    }
-}
-
-impl From<Unjudged> for Uncollected {
-    fn from(unjudged: Unjudged) -> Self {
-        let what = format!("the entry at {}", unjudged.position);
-        let why = unjudged.why;
-        Uncollected::Unsure { what, why }
-    }
-}
 
 /// The thread that collects.
 pub(super) fn run(core: &Arc<Core>) {

@@ -15,7 +15,7 @@ use trust_shared::effect::{Blocks, Bodies, Replay, Stop, Volume};
 use trust_shared::ops::Body;
 
 use super::super::Core;
-use super::super::collecting::{Collected, Uncollected};
+use super::super::collected::{Collected, Uncollected};
 use super::devices::Device;
 use super::volume::spec::Entry;
 use super::volume::tree::{self, Made};
