@@ -15,10 +15,11 @@ use trust_shared::members::Members;
 use trust_shared::ops::Body;
 use trust_shared::outcome::Written;
 
+use super::Core;
 use super::collected::{Collected, Uncollected};
 use super::options::{Collections, quarters};
+use super::pace::{Pace, Stopped, Watch};
 use super::record::StoredLeaf;
-use super::Core;
 use crate::blocks;
 use crate::blocks::storage::lock;
 use crate::collect::marking::{Marking, Seen, Source, Unmarked};
@@ -28,8 +29,6 @@ use ordering::scheme::Leaf;
 
 /// Leaves that are read at once.
 const AT_ONCE: u64 = 256;
-/// Work between two rests.
-const SHIFT: Duration = Duration::from_millis(5);
 /// How often a rest looks whether the server stops.
 const SLICE: Duration = Duration::from_millis(20);
 /// How often time is counted at least.
@@ -159,8 +158,15 @@ impl Core {
 
     /// Collects, and says what it did.
     pub(super) fn collect(&self) -> Collected {
+        self.collect_by(self)
+    }
+
+    /// The same, with work and rest by this watch.
+    pub(super) fn collect_by(&self, watch: &dyn Watch) -> Collected {
         let began = Instant::now();
-        let mut run = Run::new(self);
+        let options = &self.options.collection;
+        let pace = Pace::new(watch, options.rest, pause(options.quarter));
+        let mut run = Run::new(self, &pace);
         let hindered = run.whole().err().map(Arc::new);
         let mut collected = run.told;
         collected.took = began.elapsed();
@@ -186,44 +192,21 @@ impl Core {
     }
 }
 
-/// Work and rest of a collection, and the time that is counted meanwhile.
-struct Pace<'a> {
-    core: &'a Core,
-    shift: Instant,
-    counted: Instant,
-}
-
-impl<'a> Pace<'a> {
-    fn new(core: &'a Core) -> Pace<'a> {
-        let now = Instant::now();
-        Pace {
-            core,
-            shift: now,
-            counted: now,
-        }
+impl Watch for Core {
+    fn now(&self) -> Instant {
+        Instant::now()
     }
 
-    /// Rests if it is time.
-    fn breathe(&mut self) -> Result<(), Uncollected> {
-        let worked = self.shift.elapsed();
-        if worked < SHIFT {
-            return Ok(());
-        }
-        let options = &self.core.options.collection;
-        let goes_on = self.core.rest(worked * options.rest);
-        if self.counted.elapsed() >= pause(options.quarter) {
-            self.core.count_time();
-            self.counted = Instant::now();
-        }
-        self.shift = Instant::now();
-        match goes_on {
-            true => Ok(()),
-            false => Err(Uncollected::Stopped),
-        }
+    fn rest(&self, how_long: Duration) -> bool {
+        self.rest(how_long)
+    }
+
+    fn count_time(&self) {
+        self.count_time();
     }
 }
 
-/// How often time is counted.
+/// How often time is counted, and how long a rest is before it is counted.
 fn pause(quarter: Duration) -> Duration {
     LOOK_EVERY.min(quarter / 8).max(Duration::from_millis(1))
 }
@@ -232,7 +215,7 @@ fn pause(quarter: Duration) -> Duration {
 struct Run<'a> {
     core: &'a Core,
     told: Collected,
-    pace: Pace<'a>,
+    pace: &'a Pace<'a>,
 }
 
 /// What a collection goes by.
@@ -246,7 +229,7 @@ struct Ground {
 }
 
 impl<'a> Run<'a> {
-    fn new(core: &'a Core) -> Run<'a> {
+    fn new(core: &'a Core, pace: &'a Pace<'a>) -> Run<'a> {
         Run {
             core,
             told: Collected {
@@ -261,7 +244,7 @@ impl<'a> Run<'a> {
                 damaged_segments: 0,
                 hindered: None,
             },
-            pace: Pace::new(core),
+            pace,
         }
     }
 
@@ -399,7 +382,7 @@ impl<'a> Run<'a> {
             storage,
             marks,
             temporary: HashSet::new(),
-            pace: Pace::new(self.core),
+            pace: self.pace,
         };
         let mut marking = Marking::new(source);
         for checkpoint in &ground.checkpoints {
@@ -458,6 +441,12 @@ impl<'a> Run<'a> {
     }
 }
 
+impl From<Stopped> for Uncollected {
+    fn from(Stopped: Stopped) -> Self {
+        Uncollected::Stopped
+    }
+}
+
 /// Why the walk below something that is needed ended.
 fn unmarked(why: Unmarked<Uncollected>, what: impl Fn() -> String) -> Uncollected {
     match why {
@@ -479,7 +468,7 @@ struct Everywhere<'a> {
     marks: Marks,
     /// Blocks that were in the temporary log only when they were seen.
     temporary: HashSet<Handle>,
-    pace: Pace<'a>,
+    pace: &'a Pace<'a>,
 }
 
 impl Source for Everywhere<'_> {

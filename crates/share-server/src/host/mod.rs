@@ -38,6 +38,7 @@
 //! | `outside` | [`Outside`]: the blocks in the directory, for another program |
 //! | `repair` | [`Repaired`]: what is damaged is made again |
 //! | `parts`, `small` | the parts of a directory, and its small files, for these two |
+//! | `pace` | work and rest of a collection |
 //! | `collected` | what a collection did, or why it did not |
 //! | `collecting` | a collection, and when it runs |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
@@ -61,6 +62,7 @@ pub mod mailbox;
 mod moving;
 mod options;
 mod outside;
+mod pace;
 pub(crate) mod parts;
 pub mod promise;
 mod pulse;
