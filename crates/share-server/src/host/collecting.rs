@@ -17,7 +17,7 @@ use trust_shared::outcome::Written;
 
 use super::Core;
 use super::collected::{Collected, Uncollected};
-use super::options::{Collections, quarters};
+use super::options::Collections;
 use super::pace::{Pace, Stopped, Watch};
 use super::record::StoredLeaf;
 use crate::blocks;
@@ -60,7 +60,8 @@ pub(super) fn run(core: &Arc<Core>) {
         _ => Instant::now() + quarter / FIRST,
     };
     let mut quiet = Quiet::default();
-    let mut clear_at: Option<Instant> = None;
+    // Files of segments that were removed before this start may be there.
+    let mut clear_at = Some(Instant::now() + options.grace);
     let pause = pause(quarter);
     loop {
         core.count_time();
@@ -97,22 +98,19 @@ impl Core {
             // What is decided and not durable yet counts for nothing.
             let is_durable = ledger.size() == size;
             let members = ledger.volume().members();
-            (size, is_durable.then(|| self.kept_for(members)))
+            (
+                size,
+                is_durable.then(|| self.options.collection.kept_for(members)),
+            )
         };
         if let Some(keep) = keep {
-            // Before time goes on: after a start, this forgets what is older than the window.
+            // Before time goes on: this forgets what is older than the window.
             self.book.with(|ages| ages.set_window(keep));
         }
         let segments = self.blocks.storage().repository().segments();
         if let Err(error) = self.book.go_on(size, &segments) {
             tracing::warn!(%error, "when blocks were used last is not written");
         }
-    }
-
-    /// The retention: what the administrators have decided, or else what the operator wishes.
-    fn kept_for(&self, members: &Members) -> u32 {
-        let keep = members.retention_s().map(Duration::from_secs);
-        quarters(keep.unwrap_or(self.options.collection.keep))
     }
 
     /// Whether a collection is due, and the moment is good.
@@ -288,7 +286,7 @@ impl<'a> Run<'a> {
             });
         }
         let members = Arc::clone(roster.members());
-        let keep = self.core.kept_for(&members);
+        let keep = self.core.options.collection.kept_for(&members);
         let begin = self.core.book.with(|ages| {
             ages.set_window(keep);
             ages.begin().min(end)
