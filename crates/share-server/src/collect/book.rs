@@ -214,6 +214,14 @@ impl Book {
         self.touch(block, steps)
     }
 
+    /// Whether the block is old now, and marks that were begun at a tick still tell what is needed. If so, it counts as
+    /// not there until the step of the sweep ends.
+    pub fn condemn(&self, segment: FileId, block: &Handle, began: u32) -> bool {
+        let mut state = lock(&self.state);
+        state.ages.wake(self.tick());
+        !state.ages.are_late(began) && state.ages.condemn(segment, block)
+    }
+
     fn keep(&self, state: &mut State, record: u64) {
         let Some(journal) = &mut state.journal else {
             return;

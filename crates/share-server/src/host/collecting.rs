@@ -422,14 +422,11 @@ impl<'a> Run<'a> {
         };
         while !segments.is_empty() {
             self.core.count_time();
-            // An entry that came after the walk may rest on blocks that its author asked for half a day before. They are
-            // young as long as this holds.
-            let (now, window) = self.core.book.with(|ages| (ages.now(), ages.window()));
-            if now.saturating_sub(ground.tick) > window / 2 {
+            if self.core.book.with(|ages| ages.are_late(ground.tick)) {
                 return Err(Uncollected::Late);
             }
             let grace = self.core.options.collection.grace;
-            let swept = storage.sweep(marks, &mut segments, most, grace)?;
+            let swept = storage.sweep((marks, ground.tick), &mut segments, most, grace)?;
             self.told.removed_blocks += swept.blocks;
             self.told.removed_bytes += swept.freed_bytes;
             self.told.damaged_segments += swept.damaged;

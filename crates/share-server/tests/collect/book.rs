@@ -189,6 +189,17 @@ fn touch_in_a_journal_that_no_file_names_is_refused_until_there_is_space() {
     assert!(refused > 0);
 }
 
+#[test]
+fn marks_that_grow_old_during_a_step_condemn_nothing() {
+    let (disk, time) = (CrashDisk::new(), Time::default());
+    let book = used(&disk, &time).unwrap();
+    let began = book.with(|ages| ages.now());
+    // Nobody counts time meanwhile.
+    time.pass(3);
+    assert!(!book.condemn(SEGMENT, &block(2), began));
+    assert!(book.condemn(SEGMENT, &block(2), began + 1));
+}
+
 /// Whatever of the writes survives a stop at any operation, the touched block is not old.
 fn sweep(new: &dyn Fn() -> Arc<CrashDisk>) -> Result<usize, String> {
     let work = |disk: &Arc<CrashDisk>, time: &Time| {
