@@ -19,6 +19,8 @@ use trust::{Handle, Reject};
 use super::ages::{Ages, Known, MAX_SIZES, MAX_TICK, Record, Touched};
 use ordering::checked_file::FileKind;
 
+pub use super::boot::Boot;
+
 /// What is known at one time.
 pub const AGES: &str = "ages";
 /// Names of journals begin with this.
@@ -37,22 +39,6 @@ const RECORD_BYTES: usize = 16;
 const TIME: u64 = 0xffff;
 /// Time is kept so often between two ticks, in parts of a tick.
 const PARTS: u32 = 32;
-
-/// The run of the machine's kernel. While it lasts, a killed process has lost nothing that it wrote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Boot(pub Option<[u8; 16]>);
-
-impl Boot {
-    /// The kernel that runs now. Nothing, where it does not say: then each kill counts as a power cut.
-    pub fn current() -> Boot {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        let digits: Option<String> = text
-            .ok()
-            .map(|text| text.chars().filter(char::is_ascii_hexdigit).collect());
-        let id = digits.and_then(|digits| FileId::parse(&digits, ""));
-        Boot(id.map(|id| id.0))
-    }
-}
 
 /// Time since an instant that does not change, never going back.
 type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
