@@ -86,7 +86,7 @@ fn connections(page: &mut Page, net: &Counters) {
 /// Name, value and help of a metric of a volume.
 type OfVolume = (&'static str, fn(&Status) -> u64, &'static str);
 
-const GAUGES: [OfVolume; 11] = [
+const GAUGES: [OfVolume; 12] = [
     (
         "bulla_shared_log_leaves",
         |status| status.leaves,
@@ -158,6 +158,16 @@ const GAUGES: [OfVolume; 11] = [
             last.is_some_and(|last| last.hindered.is_some()).into()
         },
         "1 if something stood in the way of the last collection; the log of the server names it",
+    ),
+    (
+        "bulla_shared_collection_damaged_segments",
+        |status| {
+            status
+                .collected
+                .as_ref()
+                .map_or(0, |last| last.damaged_segments)
+        },
+        "Segments that the last collection left as they are, because they are damaged",
     ),
 ];
 

@@ -71,7 +71,7 @@ impl Storage {
             let Some(found) = look()? else {
                 return Ok(None);
             };
-            match ages.touch(handle, steps).ok_or(Error::Stopped)? {
+            match ages.touch(handle, steps)? {
                 Touched::Known | Touched::New(_) => return Ok(Some(found)),
                 Touched::Gone => return Ok(None),
                 Touched::Again => {}

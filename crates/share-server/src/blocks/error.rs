@@ -7,6 +7,8 @@ use store::StoreError;
 use trust::{Handle, Reject};
 use wal::LogError;
 
+use crate::collect::book::Untouched;
+
 /// Why a call is not carried out. Each error can be given to several clients that waited for the same write.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
@@ -86,6 +88,17 @@ impl std::fmt::Display for Limit {
             Limit::Temporary => "in the temporary log",
             Limit::Daily => "today",
         })
+    }
+}
+
+impl From<Untouched> for Error {
+    fn from(why: Untouched) -> Error {
+        match why {
+            Untouched::Stopped => Error::Stopped,
+            Untouched::Unkept => Error::Full {
+                cause: why.to_string().into(),
+            },
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::gather::Direct;
 use super::record::{BLOCKS, ENTRIES};
 use super::storage::{Progress, Storage, lock};
 use super::window::{Most, Moving};
+use crate::collect::book::Untouched;
 
 /// How much moves in one commit of the repository.
 const MOST: Most = Most {
@@ -134,7 +135,10 @@ impl Storage {
     fn put(&self, writer: &mut Writer, record: &Record) -> Result<bool, Error> {
         let is_new = writer.append(record)?;
         if let Some(ages) = self.ages.get().filter(|_| !is_new) {
-            ages.renew(&record.handle);
+            match ages.renew(&record.handle) {
+                Ok(_) | Err(Untouched::Stopped) => {}
+                Err(why @ Untouched::Unkept) => return Err(why.into()),
+            }
         }
         Ok(is_new)
     }

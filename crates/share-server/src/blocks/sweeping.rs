@@ -58,13 +58,13 @@ impl Storage {
     }
 
     /// A step of a sweep: removes what is neither marked nor young from the first of these segments. Nothing moves to
-    /// the segments meanwhile.
+    /// the segments meanwhile. `began`: the tick at which marking began.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Store`]: nothing is removed.
     pub fn sweep(
         &self,
-        marks: &Marks,
+        (marks, began): (&Marks, u32),
         segments: &mut VecDeque<FileId>,
         most: MostSwept,
         grace: Duration,
@@ -74,7 +74,7 @@ impl Storage {
         };
         let mut held = lock(&self.writer);
         let writer = self.writing(&mut held)?;
-        let swept = writer.sweep(marks, segments, &Judge(book), most, grace);
+        let swept = writer.sweep(marks, segments, &Judge { book, began }, most, grace);
         let is_usable = writer.is_usable();
         // Before this process has read what the step left, it would find removed blocks where they were.
         match self.repository.refresh() {
@@ -124,14 +124,17 @@ impl Storage {
 }
 
 /// The ages, for the store.
-struct Judge<'a>(&'a Book);
+struct Judge<'a> {
+    book: &'a Book,
+    began: u32,
+}
 
 impl Ages for Judge<'_> {
     fn is_old(&self, segment: FileId, block: &Handle) -> bool {
-        self.0.with(|ages| ages.is_old(segment, block))
+        self.book.with(|ages| ages.is_old(segment, block))
     }
 
     fn condemn(&self, segment: FileId, block: &Handle) -> bool {
-        self.0.with(|ages| ages.condemn(segment, block))
+        self.book.condemn(segment, block, self.began)
     }
 }

@@ -268,6 +268,13 @@ impl Ages {
         is_old
     }
 
+    /// Whether marks that were begun at a tick are too old to remove anything by. A client relies for half a day on a
+    /// block that it asked for, so an entry that came after the walk may name one that is not marked. It is young as long
+    /// as this is false.
+    pub fn are_late(&self, began: u32) -> bool {
+        self.now.saturating_sub(began) > self.window / 2
+    }
+
     /// A step of a sweep has ended, whatever it did: who looks a block up now, looks into what it left.
     pub fn step_ended(&mut self) {
         self.condemned = HashSet::new();

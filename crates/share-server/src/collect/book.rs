@@ -19,6 +19,8 @@ use trust::{Handle, Reject};
 use super::ages::{Ages, Known, MAX_SIZES, MAX_TICK, Record, Touched};
 use ordering::checked_file::FileKind;
 
+pub use super::boot::Boot;
+
 /// What is known at one time.
 pub const AGES: &str = "ages";
 /// Names of journals begin with this.
@@ -37,22 +39,6 @@ const RECORD_BYTES: usize = 16;
 const TIME: u64 = 0xffff;
 /// Time is kept so often between two ticks, in parts of a tick.
 const PARTS: u32 = 32;
-
-/// The run of the machine's kernel. While it lasts, a killed process has lost nothing that it wrote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Boot(pub Option<[u8; 16]>);
-
-impl Boot {
-    /// The kernel that runs now. Nothing, where it does not say: then each kill counts as a power cut.
-    pub fn current() -> Boot {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        let digits: Option<String> = text
-            .ok()
-            .map(|text| text.chars().filter(char::is_ascii_hexdigit).collect());
-        let id = digits.and_then(|digits| FileId::parse(&digits, ""));
-        Boot(id.map(|id| id.0))
-    }
-}
 
 /// Time since an instant that does not change, never going back.
 type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
@@ -85,11 +71,26 @@ pub struct Book {
 struct State {
     ages: Ages,
     journal: Option<Journal>,
+    /// The journal that the file of ages names.
+    named: Option<FileId>,
+    /// A touch that would be in this journal is in no file, and a start would not notice.
+    untold: Option<FileId>,
     /// Time was kept last.
     kept: Duration,
     /// The tick in which the files were begun.
     begun: u32,
     closed: bool,
+}
+
+/// Why nobody may be told that a block is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Untouched {
+    /// The server stops.
+    #[error("the server stops")]
+    Stopped,
+    /// The disk takes neither the touch nor a sign that one is missing. The next start may take the block for old.
+    #[error("the use of a block cannot be kept")]
+    Unkept,
 }
 
 /// Touches since the file of ages.
@@ -142,6 +143,8 @@ impl Book {
                 begun: ages.now(),
                 ages,
                 journal: None,
+                named: None,
+                untold: None,
                 kept: before,
                 closed: false,
             }),
@@ -166,25 +169,43 @@ impl Book {
         ask(&mut lock(&self.state).ages)
     }
 
-    /// A block was found in the segments after so many steps of sweeps. What is new is written before this returns.
-    /// None: the server stops.
-    pub fn touch(&self, block: &Handle, steps: u64) -> Option<Touched> {
+    /// A block was found in the segments after so many steps of sweeps. What is new is written before this returns, or
+    /// else the next start knows that it does not know all.
+    ///
+    /// # Errors
+    /// [`Untouched`].
+    pub fn touch(&self, block: &Handle, steps: u64) -> Result<Touched, Untouched> {
         let mut state = lock(&self.state);
         if state.closed {
-            return None;
+            return Err(Untouched::Stopped);
         }
         state.ages.wake(self.tick());
         let touched = state.ages.touch(block, steps);
         if let Touched::New(record) = touched {
             self.keep(&mut state, record.0);
         }
-        Some(touched)
+        // Nor is one that is known: it may be the one that is in no file.
+        match state.untold {
+            Some(_) => Err(Untouched::Unkept),
+            None => Ok(touched),
+        }
     }
 
     /// The same for whoever holds the writer of the segments: no step of a sweep is under way.
-    pub fn renew(&self, block: &Handle) {
+    ///
+    /// # Errors
+    /// [`Untouched`].
+    pub fn renew(&self, block: &Handle) -> Result<Touched, Untouched> {
         let steps = self.with(|ages| ages.steps());
-        self.touch(block, steps);
+        self.touch(block, steps)
+    }
+
+    /// Whether the block is old now, and marks that were begun at a tick still tell what is needed. If so, it counts as
+    /// not there until the step of the sweep ends.
+    pub fn condemn(&self, segment: FileId, block: &Handle, began: u32) -> bool {
+        let mut state = lock(&self.state);
+        state.ages.wake(self.tick());
+        !state.ages.are_late(began) && state.ages.condemn(segment, block)
     }
 
     fn keep(&self, state: &mut State, record: u64) {
@@ -192,9 +213,13 @@ impl Book {
             return;
         };
         if let Err(error) = journal.append(record) {
-            // Without the journal, the next start knows that it does not know all.
+            // Without the journal that the file of ages names, the next start knows that it does not know all.
             tracing::warn!(%error, "touches of blocks cannot be kept");
-            let _ = self.disk.remove(&journal_name(journal.id));
+            let id = journal.id;
+            let is_gone = self.disk.remove(&journal_name(id)).is_ok();
+            if !is_gone || state.named != Some(id) {
+                state.untold = Some(id);
+            }
             state.journal = None;
         }
     }
@@ -238,7 +263,12 @@ impl Book {
             (state.ages.known(), self.elapsed())
         };
         self.write(&known, elapsed, Some(id))?;
-        self.remove_journals(Some(id))
+        self.remove_journals(Some(id))?;
+        let mut state = lock(&self.state);
+        state.named = Some(id);
+        // What came since would be in the new journal.
+        state.untold = state.untold.filter(|untold| *untold == id);
+        Ok(())
     }
 
     /// The server stops: what is known now is all.

@@ -21,6 +21,9 @@ use trust::{Handle, Reject};
 use trust_shared::itable::MAX_TABLE_INLINE_BYTES;
 use trust_shared::row::Row;
 
+/// Most blocks that are counted as not here.
+pub const MAX_LOST: usize = 1 << 16;
+
 /// What a source says of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
@@ -139,7 +142,8 @@ pub struct Marking<S> {
     source: S,
     stack: Vec<Frame>,
     entered: HashSet<Entered>,
-    lost: u64,
+    /// Bounded: whoever writes entries may name as many blocks that are not here as he likes.
+    lost: HashSet<Handle>,
     last_lost: Option<Handle>,
 }
 
@@ -150,7 +154,7 @@ impl<S: Source> Marking<S> {
             source,
             stack: Vec::new(),
             entered: HashSet::new(),
-            lost: 0,
+            lost: HashSet::new(),
             last_lost: None,
         }
     }
@@ -165,9 +169,10 @@ impl<S: Source> Marking<S> {
         self.source
     }
 
-    /// Blocks that are needed and not here, and that stand in nobody's way: of content, and of old folds.
+    /// Blocks that are needed and not here, and that stand in nobody's way: of content, and of old folds. Each counts
+    /// once, [`MAX_LOST`] at most.
     pub fn lost(&self) -> (u64, Option<Handle>) {
-        (self.lost, self.last_lost)
+        (self.lost.len() as u64, self.last_lost)
     }
 
     /// Nodes that were entered.
@@ -287,7 +292,9 @@ impl<S: Source> Marking<S> {
     }
 
     fn lose(&mut self, handle: Handle) {
-        self.lost += 1;
+        if self.lost.len() < MAX_LOST {
+            self.lost.insert(handle);
+        }
         self.last_lost = Some(handle);
     }
 

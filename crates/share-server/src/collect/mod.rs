@@ -12,8 +12,10 @@
 //! | [`needed`] | which folds and entries are needed; without input or output |
 //! | [`marking`] | the walk over what these name; without input or output |
 //! | [`book`] | the ages and their files |
+//! | [`boot`] | which run of the machine's kernel this is |
 
 pub mod ages;
 pub mod book;
+pub mod boot;
 pub mod marking;
 pub mod needed;

@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use store::StoreError;
 use store::collect::{Mark, Marks};
 use store::names::FileId;
 use store::writer::MostSwept;
@@ -16,20 +15,20 @@ use trust_shared::members::Members;
 use trust_shared::ops::Body;
 use trust_shared::outcome::Written;
 
-use super::options::{Collections, quarters};
+use super::Core;
+use super::collected::{Collected, Uncollected};
+use super::options::Collections;
+use super::pace::{Pace, Stopped, Watch};
 use super::record::StoredLeaf;
-use super::{Core, HostError};
 use crate::blocks;
 use crate::blocks::storage::lock;
 use crate::collect::marking::{Marking, Seen, Source, Unmarked};
-use crate::collect::needed::{Folds, Positions, Spans, Unjudged};
+use crate::collect::needed::{Folds, Positions, Spans};
 use ordering::roster::Roster;
 use ordering::scheme::Leaf;
 
 /// Leaves that are read at once.
 const AT_ONCE: u64 = 256;
-/// Work between two rests.
-const SHIFT: Duration = Duration::from_millis(5);
 /// How often a rest looks whether the server stops.
 const SLICE: Duration = Duration::from_millis(20);
 /// How often time is counted at least.
@@ -52,73 +51,6 @@ const STEP_PART: u64 = 16;
 /// Bytes of the index for each block.
 const INDEX_BYTES: u64 = 45;
 
-/// What a collection did.
-#[derive(Debug, Clone)]
-pub struct Collected {
-    /// When it ended.
-    pub at: SystemTime,
-    /// How long it took.
-    pub took: Duration,
-    /// The first position of the log that was in the window, and the last.
-    pub window: (u64, u64),
-    /// Snapshots and checkpoints that were kept beside it.
-    pub pins: u64,
-    /// Blocks that are needed.
-    pub marked_blocks: u64,
-    /// Blocks of content, and of old folds, that are needed and are not here.
-    pub lost_blocks: u64,
-    /// Blocks that were removed.
-    pub removed_blocks: u64,
-    /// Space that they had, bytes.
-    pub removed_bytes: u64,
-    /// Segments that are damaged, and stay as they are.
-    pub damaged_segments: u64,
-    /// Why it did not end. What it has removed by then nobody needs.
-    pub hindered: Option<Arc<Uncollected>>,
-}
-
-/// Why blocks are not removed.
-#[derive(Debug, thiserror::Error)]
-pub enum Uncollected {
-    /// The server stops.
-    #[error("the server stops")]
-    Stopped,
-    /// The walk took longer than clients rely on blocks. The next one begins anew.
-    #[error("the walk took longer than half of the retention")]
-    Late,
-    /// Something that is needed cannot be read.
-    #[error("{what}: {why}")]
-    Unsure {
-        /// What needs it.
-        what: String,
-        /// What cannot be read, and why.
-        why: String,
-    },
-    /// The blocks or the log cannot be read or written.
-    #[error(transparent)]
-    Failed(#[from] HostError),
-}
-
-impl From<blocks::Error> for Uncollected {
-    fn from(error: blocks::Error) -> Self {
-        Uncollected::Failed(error.into())
-    }
-}
-
-impl From<StoreError> for Uncollected {
-    fn from(error: StoreError) -> Self {
-        Uncollected::Failed(error.into())
-    }
-}
-
-impl From<Unjudged> for Uncollected {
-    fn from(unjudged: Unjudged) -> Self {
-        let what = format!("the entry at {}", unjudged.position);
-        let why = unjudged.why;
-        Uncollected::Unsure { what, why }
-    }
-}
-
 /// The thread that collects.
 pub(super) fn run(core: &Arc<Core>) {
     let options = core.options.collection;
@@ -128,7 +60,8 @@ pub(super) fn run(core: &Arc<Core>) {
         _ => Instant::now() + quarter / FIRST,
     };
     let mut quiet = Quiet::default();
-    let mut clear_at: Option<Instant> = None;
+    // Files of segments that were removed before this start may be there.
+    let mut clear_at = Some(Instant::now() + options.grace);
     let pause = pause(quarter);
     loop {
         core.count_time();
@@ -165,22 +98,19 @@ impl Core {
             // What is decided and not durable yet counts for nothing.
             let is_durable = ledger.size() == size;
             let members = ledger.volume().members();
-            (size, is_durable.then(|| self.kept_for(members)))
+            (
+                size,
+                is_durable.then(|| self.options.collection.kept_for(members)),
+            )
         };
         if let Some(keep) = keep {
-            // Before time goes on: after a start, this forgets what is older than the window.
+            // Before time goes on: this forgets what is older than the window.
             self.book.with(|ages| ages.set_window(keep));
         }
         let segments = self.blocks.storage().repository().segments();
         if let Err(error) = self.book.go_on(size, &segments) {
             tracing::warn!(%error, "when blocks were used last is not written");
         }
-    }
-
-    /// The retention: what the administrators have decided, or else what the operator wishes.
-    fn kept_for(&self, members: &Members) -> u32 {
-        let keep = members.retention_s().map(Duration::from_secs);
-        quarters(keep.unwrap_or(self.options.collection.keep))
     }
 
     /// Whether a collection is due, and the moment is good.
@@ -226,8 +156,15 @@ impl Core {
 
     /// Collects, and says what it did.
     pub(super) fn collect(&self) -> Collected {
+        self.collect_by(self)
+    }
+
+    /// The same, with work and rest by this watch.
+    pub(super) fn collect_by(&self, watch: &dyn Watch) -> Collected {
         let began = Instant::now();
-        let mut run = Run::new(self);
+        let options = &self.options.collection;
+        let pace = Pace::new(watch, options.rest, pause(options.quarter));
+        let mut run = Run::new(self, &pace);
         let hindered = run.whole().err().map(Arc::new);
         let mut collected = run.told;
         collected.took = began.elapsed();
@@ -253,44 +190,21 @@ impl Core {
     }
 }
 
-/// Work and rest of a collection, and the time that is counted meanwhile.
-struct Pace<'a> {
-    core: &'a Core,
-    shift: Instant,
-    counted: Instant,
-}
-
-impl<'a> Pace<'a> {
-    fn new(core: &'a Core) -> Pace<'a> {
-        let now = Instant::now();
-        Pace {
-            core,
-            shift: now,
-            counted: now,
-        }
+impl Watch for Core {
+    fn now(&self) -> Instant {
+        Instant::now()
     }
 
-    /// Rests if it is time.
-    fn breathe(&mut self) -> Result<(), Uncollected> {
-        let worked = self.shift.elapsed();
-        if worked < SHIFT {
-            return Ok(());
-        }
-        let options = &self.core.options.collection;
-        let goes_on = self.core.rest(worked * options.rest);
-        if self.counted.elapsed() >= pause(options.quarter) {
-            self.core.count_time();
-            self.counted = Instant::now();
-        }
-        self.shift = Instant::now();
-        match goes_on {
-            true => Ok(()),
-            false => Err(Uncollected::Stopped),
-        }
+    fn rest(&self, how_long: Duration) -> bool {
+        self.rest(how_long)
+    }
+
+    fn count_time(&self) {
+        self.count_time();
     }
 }
 
-/// How often time is counted.
+/// How often time is counted, and how long a rest is before it is counted.
 fn pause(quarter: Duration) -> Duration {
     LOOK_EVERY.min(quarter / 8).max(Duration::from_millis(1))
 }
@@ -299,7 +213,7 @@ fn pause(quarter: Duration) -> Duration {
 struct Run<'a> {
     core: &'a Core,
     told: Collected,
-    pace: Pace<'a>,
+    pace: &'a Pace<'a>,
 }
 
 /// What a collection goes by.
@@ -313,7 +227,7 @@ struct Ground {
 }
 
 impl<'a> Run<'a> {
-    fn new(core: &'a Core) -> Run<'a> {
+    fn new(core: &'a Core, pace: &'a Pace<'a>) -> Run<'a> {
         Run {
             core,
             told: Collected {
@@ -328,7 +242,7 @@ impl<'a> Run<'a> {
                 damaged_segments: 0,
                 hindered: None,
             },
-            pace: Pace::new(core),
+            pace,
         }
     }
 
@@ -372,7 +286,7 @@ impl<'a> Run<'a> {
             });
         }
         let members = Arc::clone(roster.members());
-        let keep = self.core.kept_for(&members);
+        let keep = self.core.options.collection.kept_for(&members);
         let begin = self.core.book.with(|ages| {
             ages.set_window(keep);
             ages.begin().min(end)
@@ -466,7 +380,7 @@ impl<'a> Run<'a> {
             storage,
             marks,
             temporary: HashSet::new(),
-            pace: Pace::new(self.core),
+            pace: self.pace,
         };
         let mut marking = Marking::new(source);
         for checkpoint in &ground.checkpoints {
@@ -508,20 +422,23 @@ impl<'a> Run<'a> {
         };
         while !segments.is_empty() {
             self.core.count_time();
-            // An entry that came after the walk may rest on blocks that its author asked for half a day before. They are
-            // young as long as this holds.
-            let (now, window) = self.core.book.with(|ages| (ages.now(), ages.window()));
-            if now.saturating_sub(ground.tick) > window / 2 {
+            if self.core.book.with(|ages| ages.are_late(ground.tick)) {
                 return Err(Uncollected::Late);
             }
             let grace = self.core.options.collection.grace;
-            let swept = storage.sweep(marks, &mut segments, most, grace)?;
+            let swept = storage.sweep((marks, ground.tick), &mut segments, most, grace)?;
             self.told.removed_blocks += swept.blocks;
             self.told.removed_bytes += swept.freed_bytes;
             self.told.damaged_segments += swept.damaged;
             self.pace.breathe()?;
         }
         Ok(())
+    }
+}
+
+impl From<Stopped> for Uncollected {
+    fn from(Stopped: Stopped) -> Self {
+        Uncollected::Stopped
     }
 }
 
@@ -546,7 +463,7 @@ struct Everywhere<'a> {
     marks: Marks,
     /// Blocks that were in the temporary log only when they were seen.
     temporary: HashSet<Handle>,
-    pace: Pace<'a>,
+    pace: &'a Pace<'a>,
 }
 
 impl Source for Everywhere<'_> {

@@ -38,12 +38,15 @@
 //! | `outside` | [`Outside`]: the blocks in the directory, for another program |
 //! | `repair` | [`Repaired`]: what is damaged is made again |
 //! | `parts`, `small` | the parts of a directory, and its small files, for these two |
+//! | `pace` | work and rest of a collection |
+//! | `collected` | what a collection did, or why it did not |
 //! | `collecting` | a collection, and when it runs |
 //! | `options`, `error` | [`HostOptions`], [`HostError`] |
 
 mod accused;
 mod below;
 mod checkpoints;
+mod collected;
 mod collecting;
 mod commit;
 mod confirmed;
@@ -59,6 +62,7 @@ pub mod mailbox;
 mod moving;
 mod options;
 mod outside;
+mod pace;
 pub(crate) mod parts;
 pub mod promise;
 mod pulse;
@@ -99,7 +103,7 @@ use crate::collect::book::Book;
 use ordering::orderer::Orderer;
 use ordering::roster::{Product, Roster};
 
-pub use collecting::{Collected, Uncollected};
+pub use collected::{Collected, Uncollected};
 pub use counts::Counts;
 pub use draft::{Delivery, Draft};
 pub use error::HostError;

@@ -7,6 +7,7 @@ use super::rate::Rate;
 use crate::blocks;
 use crate::collect::book::Boot;
 use ordering::orderer::Limits;
+use trust_shared::members::Members;
 
 /// How a [`Host`](super::Host) works.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +74,14 @@ impl Default for CollectionOptions {
             grace: Duration::from_mins(10),
             rest: 5,
         }
+    }
+}
+
+impl CollectionOptions {
+    /// The retention in quarters of a day: what the administrators have decided, or else what the operator wishes.
+    pub(super) fn kept_for(&self, members: &Members) -> u32 {
+        let keep = members.retention_s().map(Duration::from_secs);
+        quarters(keep.unwrap_or(self.keep))
     }
 }
 

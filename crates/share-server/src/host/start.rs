@@ -78,6 +78,10 @@ pub(super) fn start(
         ledger,
         tail,
     } = read_log(&place, &policies, &storage, found)?;
+    // All of this log is durable. While it grows, time may go on before what it decides is looked at again, and forgets
+    // what is older than the window.
+    let keep = options.collection.kept_for(ledger.volume().members());
+    book.with(|ages| ages.set_window(keep));
     let scheme = Signed::of(&policies, key, Arc::new(NoSource));
     let rates = Rates::new(options.entries);
     let notary = scheme.clone();

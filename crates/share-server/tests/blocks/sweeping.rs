@@ -102,7 +102,8 @@ fn removed_block_is_not_told_to_be_there_while_the_index_cannot_be_read() {
         time: Duration::from_mins(1),
     };
     disk.fails.store(true, Ordering::Relaxed);
-    let swept = storage.sweep(&marks, &mut left, most, Duration::ZERO);
+    let began = book.with(|ages| ages.now());
+    let swept = storage.sweep((&marks, began), &mut left, most, Duration::ZERO);
     assert_eq!(swept.unwrap().blocks, 17);
     let gone = &blocks[0].handle;
     assert!(!storage.cstore(session, gone).unwrap());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use share_server::collect::ages::Touched;
-use share_server::collect::book::{AGES, Book, Boot, JOURNAL, Times};
+use share_server::collect::book::{AGES, Book, Boot, JOURNAL, Times, Untouched};
 use sim::disk::CrashDisk;
 use store::disk::Disk;
 use store::names::FileId;
@@ -52,7 +52,7 @@ fn used(disk: &Arc<CrashDisk>, time: &Time) -> Result<Book, store::StoreError> {
         book.go_on(size, &[SEGMENT])?;
     }
     let touched = book.touch(&block(1), 0);
-    assert!(matches!(touched, Some(Touched::New(_))));
+    assert!(matches!(touched, Ok(Touched::New(_))) || disk.crashed());
     Ok(book)
 }
 
@@ -72,7 +72,7 @@ fn kill_and_clean_end_forget_nothing() {
         assert!(begin > 0);
         if is_clean {
             book.close().unwrap();
-            assert_eq!(book.touch(&block(1), 0), None, "the server stops");
+            assert_eq!(book.touch(&block(1), 0), Err(Untouched::Stopped));
         }
         drop(book);
         // While the server does not run, nothing gets older.
@@ -144,7 +144,7 @@ fn full_disk_makes_the_next_start_know_that_it_does_not_know() {
     let (disk, time) = (CrashDisk::new(), Time::default());
     let book = used(&disk, &time).unwrap();
     disk.full_from(disk.operations());
-    assert!(matches!(book.touch(&block(2), 0), Some(Touched::New(_))));
+    assert!(matches!(book.touch(&block(2), 0), Ok(Touched::New(_))));
     assert_eq!(old(&book), (false, false));
     // A write that fails may leave nothing behind. So the journal goes.
     assert!(!disk.files().iter().any(|name| name.starts_with(JOURNAL)));
@@ -152,6 +152,52 @@ fn full_disk_makes_the_next_start_know_that_it_does_not_know() {
     drop(book);
     let book = open(&disk, &time, HERE).unwrap();
     assert_eq!(old(&book), (false, false));
+}
+
+#[test]
+fn touch_that_neither_a_file_nor_its_lack_tells_of_is_refused() {
+    let (disk, time) = (CrashDisk::new(), Time::default());
+    let book = used(&disk, &time).unwrap();
+    // Neither the touch nor the removal of the journal is carried out.
+    disk.crash_at(disk.operations());
+    for number in [2, 2, 1] {
+        assert_eq!(book.touch(&block(number), 0), Err(Untouched::Unkept));
+    }
+}
+
+#[test]
+fn touch_in_a_journal_that_no_file_names_is_refused_until_there_is_space() {
+    let mut refused = 0;
+    for operation in 0..12 {
+        let (disk, time) = (CrashDisk::new(), Time::default());
+        let book = used(&disk, &time).unwrap();
+        time.pass(1);
+        disk.full_from(disk.operations() + operation);
+        let _ = book.go_on(20, &[SEGMENT]);
+        let touched = book.touch(&block(2), 0);
+        if touched == Err(Untouched::Unkept) {
+            refused += 1;
+            disk.free_space();
+            book.go_on(20, &[SEGMENT]).unwrap();
+            assert_eq!(book.touch(&block(2), 0), Ok(Touched::Known));
+        }
+        disk.free_space();
+        drop(book);
+        let book = open(&disk, &time, HERE).unwrap();
+        assert!(!old(&book).1, "operation {operation}, {touched:?}");
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn marks_that_grow_old_during_a_step_condemn_nothing() {
+    let (disk, time) = (CrashDisk::new(), Time::default());
+    let book = used(&disk, &time).unwrap();
+    let began = book.with(|ages| ages.now());
+    // Nobody counts time meanwhile.
+    time.pass(3);
+    assert!(!book.condemn(SEGMENT, &block(2), began));
+    assert!(book.condemn(SEGMENT, &block(2), began + 1));
 }
 
 /// Whatever of the writes survives a stop at any operation, the touched block is not old.
@@ -198,7 +244,7 @@ fn touch_is_as_old_as_it_is_although_nobody_has_counted_time() {
     let before = journal(&disk);
     // A walk takes so long.
     time.pass(3);
-    assert!(matches!(book.touch(&block(1), 0), Some(Touched::New(_))));
+    assert!(matches!(book.touch(&block(1), 0), Ok(Touched::New(_))));
     time.pass(4);
     book.go_on(6, &[SEGMENT]).unwrap();
     assert_eq!(old(&book), (false, true), "four ticks, which is the window");
@@ -222,7 +268,7 @@ fn touch_in_a_new_tick_does_not_keep_the_files_from_being_begun_anew() {
     book.go_on(5, &[SEGMENT]).unwrap();
     let before = journal(&disk);
     time.pass(1);
-    assert!(matches!(book.touch(&block(1), 0), Some(Touched::New(_))));
+    assert!(matches!(book.touch(&block(1), 0), Ok(Touched::New(_))));
     book.go_on(6, &[SEGMENT]).unwrap();
     assert_ne!(journal(&disk), before);
 }

@@ -1,15 +1,22 @@
-//! Which folds count: those of members with effect. One that cannot be judged from folds alone stops the collection.
+//! Which folds count: those of members with effect. One with guards about files never has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use share_server::collect::needed::{Folds, Positions, Spans};
 use sim::random::Random;
+use trust::map::{self, Salt};
+use trust::reach::{Found, Wanted};
+use trust::tree::inode::FileKind;
+use trust::{Kind, Reject};
 use trust_shared::calls;
+use trust_shared::effect::replay::Sources;
+use trust_shared::effect::{Blocks, Bodies, Replay};
 use trust_shared::guard::Guard;
 use trust_shared::itable::Fold;
 use trust_shared::ops::{Body, Op};
-use trust_shared::outcome::Written;
-use trust_shared::principal::{Device, Name};
+use trust_shared::outcome::{NoEffect, Outcome, Written};
+use trust_shared::principal::{Device, Name, Target};
 
 use super::tree::{self, Made, USER};
 
@@ -62,22 +69,100 @@ fn fold_of_who_may_not_write_is_left_out() {
     assert_eq!(folds.before(&USER, 9), None);
 }
 
-#[test]
-fn fold_with_guards_about_files_stops_the_collection() {
-    let (first, ..) = two_folds();
-    let name = Name::new(b"x").unwrap();
-    let linked = |directory, parent| Guard::Linked {
-        directory: tree::file(directory),
-        parent: tree::file(parent),
-        name: name.clone(),
+/// A table of the user with a directory that is an entry of itself, which no fold of an honest device has.
+fn circle(made: &mut Made) -> Fold {
+    let hasher = tree::hasher();
+    let mut nodes = Vec::new();
+    let mut names = map::Builder::new(&hasher, Salt::default(), |handle, bytes| {
+        nodes.push((handle.any(), bytes.clone()));
+    });
+    let target = Target {
+        file: tree::file(1),
+        kind: FileKind::Directory,
     };
-    // Each of these two names the other one's directory.
-    let op = first.ops()[0].clone();
-    let guards = [op.guards, vec![linked(1, 2), linked(2, 1)]].concat();
-    let body = Body::new(vec![Op::new(guards, op.changes)]).unwrap();
+    names.push(b"x", &target.encode()).unwrap();
+    let names = names.finish().unwrap().unwrap();
+    for (handle, bytes) in nodes {
+        made.insert(handle, (Kind::Map, bytes));
+    }
+    let files = BTreeMap::from([(1, Arc::new(tree::directory_of(&names)))]);
+    let (root, _) = tree::table(0, &files, made);
+    Fold {
+        upto: 1,
+        root: Some(root),
+    }
+}
+
+/// Everything that a device may have.
+struct Everything {
+    made: Made,
+    bodies: BTreeMap<u64, Arc<Body>>,
+}
+
+impl Blocks for Everything {
+    fn block(&self, wanted: &Wanted) -> Result<Option<Found>, Reject> {
+        tree::All(&tree::hasher(), &self.made).block(wanted)
+    }
+}
+
+impl Bodies for Everything {
+    fn body(&self, position: u64) -> Result<Option<Arc<Body>>, Reject> {
+        Ok(self.bodies.get(&position).cloned())
+    }
+}
+
+#[test]
+fn fold_with_guards_about_files_has_no_effect_and_stops_nothing() {
+    let mut made = Made::new();
+    let forged = circle(&mut made);
+    let (file, name) = (tree::file(1), Name::new(b"x").unwrap());
+    // The last one is a circle that concerns itself, and holds in the forged table.
+    let stray = [
+        Guard::HashIs { file, is: None },
+        Guard::Unlocked { file },
+        Guard::Empty { directory: file },
+        Guard::EntryIs {
+            directory: file,
+            name: name.clone(),
+            is: None,
+        },
+        Guard::Linked {
+            directory: file,
+            parent: file,
+            name,
+        },
+    ];
+    let next = |upto| Fold { upto, root: None };
+    let mut all = vec![(4, calls::fold(USER, None, forged))];
+    for (at, guard) in (5..).zip(stray) {
+        let op = calls::fold(USER, Some(forged), next(2));
+        let guards = [op.guards, vec![guard]].concat();
+        all.push((at, Op::new(guards, op.changes)));
+    }
+    all.push((20, calls::fold(USER, Some(forged), next(3))));
+    let (members, mut replay) = (tree::members(), Replay::new(tree::volume()));
     let mut folds = Folds::new(tree::volume());
-    let why = folds.entry(&tree::written(4), &body, tree::members());
-    assert!(why.unwrap_err().to_string().contains("at 4"));
+    let mut stored = Everything {
+        made,
+        bodies: BTreeMap::new(),
+    };
+    for (at, op) in all {
+        let (written, body) = (tree::written(at), Body::new(vec![op]).unwrap());
+        folds.entry(&written, &body, members).unwrap();
+        replay.push(&written, &body.outline(), members).unwrap();
+        stored.bodies.insert(at, Arc::new(body));
+        let from = Sources {
+            members,
+            stored: &stored,
+        };
+        let expected = match at {
+            4 | 20 => Outcome::Effect,
+            _ => Outcome::None(NoEffect::Misformed),
+        };
+        assert_eq!(replay.outcome(at, 0, from).unwrap(), expected, "{at}");
+    }
+    assert_eq!(folds.before(&USER, 20).map(|folded| folded.at), Some(4));
+    assert_eq!(folds.before(&USER, 21).map(|folded| folded.at), Some(20));
 }
 
 #[test]

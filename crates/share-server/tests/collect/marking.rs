@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use share_server::collect::marking::{Marking, Seen, Source, Unmarked};
+use share_server::collect::marking::{MAX_LOST, Marking, Seen, Source, Unmarked};
 use trust::array::ArrayRoot;
 use trust::encode::Encoder;
 use trust::handle::InodeBlock;
@@ -106,6 +106,21 @@ fn only_a_mark_is_left_of_content() {
     let mut marking = marking(&made);
     marking.inode(&naming(&node)).unwrap();
     assert_eq!(lacks(marking, &blocks), blocks[..2]);
+}
+
+#[test]
+fn absent_block_counts_once_and_not_all_of_them_are_remembered() {
+    let made = Made::new();
+    let absent = |number: u64| Handle::from_bytes(*blake3::hash(&number.to_le_bytes()).as_bytes());
+    let mut marking = marking(&made);
+    for _ in 0..3 {
+        marking.inode(&naming(&absent(0))).unwrap();
+    }
+    assert_eq!(marking.lost(), (1, Some(absent(0))));
+    for number in 0..MAX_LOST as u64 + 10 {
+        marking.inode(&naming(&absent(number))).unwrap();
+    }
+    assert_eq!(marking.lost().0, MAX_LOST as u64);
 }
 
 #[test]

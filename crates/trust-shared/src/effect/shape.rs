@@ -154,10 +154,13 @@ impl Shape<'_> {
                 matches!(other.key(), Key::Entry(directory, _) | Key::Times(directory)
                     if directory == *file)
             }),
-            Change::Fold { principal, .. } => self
-                .guards
-                .iter()
-                .any(|guard| matches!(guard, Guard::FoldIs { principal: p, .. } if p == principal)),
+            // A server that keeps no files judges folds from folds alone. A circle of Linked guards would concern each
+            // other, and hold in the i-table of a member who made it up.
+            Change::Fold { principal, .. } => {
+                let is_fold = |guard: &Guard| matches!(guard, Guard::FoldIs { .. });
+                let of = |guard: &Guard| matches!(guard, Guard::FoldIs { principal: p, .. } if p == principal);
+                self.guards.iter().all(is_fold) && self.guards.iter().any(of)
+            }
             _ => true,
         }
     }

@@ -81,6 +81,24 @@ fn fold_names_the_one_before_it_and_grows_within_what_its_author_has_seen() {
 }
 
 #[test]
+fn fold_with_a_circle_of_guards_about_names_is_misformed() {
+    let mut world = World::new();
+    let x = world.mkdir(0, &root(), "x", 1);
+    let first = world.folded(EVERYBODY);
+    let op = calls::fold(EVERYBODY, None, first);
+    // It concerns itself. In a table that somebody has made up, it may hold.
+    let circle = Guard::Linked {
+        directory: x.id,
+        parent: x.id,
+        name: name("x"),
+    };
+    let guards = [op.guards.clone(), vec![circle]].concat();
+    let with = Op::new(guards, op.changes.clone());
+    assert_eq!(world.put(0, with), MISFORMED);
+    assert_eq!(world.put(0, op), Outcome::Effect);
+}
+
+#[test]
 fn op_between_a_folds_position_and_its_entry_is_judged_before_it_is_forgotten() {
     let mut world = World::new();
     let new = file(EVERYBODY, 0, 1);

@@ -1,7 +1,7 @@
 //! Collections over real storage: old versions go, and every position of the window reads whole, whatever crashes.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sim::disk::CrashDisk;
 use store::disk::Disk;
@@ -14,8 +14,9 @@ use trust_shared::effect::replay::Sources;
 use trust_shared::effect::{Blocks, Bodies, Replay, Stop, Volume};
 use trust_shared::ops::Body;
 
-use super::super::Core;
-use super::super::collecting::{Collected, Uncollected};
+use super::super::collected::{Collected, Uncollected};
+use super::super::options::{CollectionOptions, Collections};
+use super::super::{Core, HostOptions, collecting};
 use super::devices::Device;
 use super::volume::spec::Entry;
 use super::volume::tree::{self, Made};
@@ -161,7 +162,7 @@ fn retrieved_and_touched_blocks_stay_and_blocks_of_before_a_power_cut_count_as_y
 }
 
 #[test]
-fn restart_goes_on_with_the_retention_that_is_decided() {
+fn restart_goes_on_with_the_retention_that_is_decided_although_the_log_grows() {
     let world = World::new();
     let (core, mut device, mut writer) = written(&world, 8).unwrap();
     let seconds = 2 * 24 * 3600;
@@ -184,7 +185,16 @@ fn restart_goes_on_with_the_retention_that_is_decided() {
     }
     drop((device, core));
     let core = world.open_with(options(BEFORE)).unwrap();
+    // What comes after the start is not durable when time is counted for the first time.
+    let mut device = Device::connect(&core, 1).unwrap();
+    core.sign_note();
+    device.draw().unwrap();
+    let resume = device.resume(2);
+    device.session.receive(&resume).unwrap();
+    let published = lock(&core.state).orderer.published();
+    assert!(lock(&core.state).orderer.ledger().size() > published);
     core.count_time();
+    core.pump();
     let known = core
         .book
         .with(|ages| (ages.window(), ages.knows_the_window()));
@@ -196,6 +206,47 @@ fn restart_goes_on_with_the_retention_that_is_decided() {
     for block in &asked {
         assert!(storage.peek(block).unwrap().is_some());
     }
+}
+
+#[test]
+fn restarted_server_frees_the_space_of_segments_that_were_removed_before() {
+    let world = World::new();
+    let (core, device, mut writer) = written(&world, 8).unwrap();
+    for _ in 0..8 {
+        writer.quarter(&core, &world).unwrap();
+    }
+    drop((device, core));
+    let collection = CollectionOptions {
+        grace: Duration::from_secs(2),
+        runs: Collections::Never,
+        ..options(BEFORE).collection
+    };
+    let options = HostOptions {
+        collection,
+        ..options(BEFORE)
+    };
+    let core = world.open_with(options).unwrap();
+    let collected = core.collect();
+    ended(&collected);
+    assert!(collected.removed_blocks > 0);
+    drop(core);
+    // It looks often.
+    let mut options = options;
+    options.collection.quarter = Duration::from_secs(4);
+    let core = world.open_with(options).unwrap();
+    // One writer begins within the grace: it may not remove them.
+    core.blocks.storage().clear().unwrap();
+    let before = segment_bytes(&world);
+    let other = Arc::clone(&core);
+    let collecting = std::thread::spawn(move || collecting::run(&other));
+    let until = Instant::now() + Duration::from_mins(1);
+    while segment_bytes(&world) == before && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    core.signals.stop();
+    collecting.join().unwrap();
+    assert!(segment_bytes(&world) < before, "{before} bytes stay");
+    assert_eq!(writer.gone(&core), []);
 }
 
 /// Posts a checkpoint of the log as it is, with these rows.

@@ -8,6 +8,7 @@ mod epochs;
 mod filling;
 mod hostile;
 mod kill;
+mod pace;
 mod promise;
 mod repair;
 mod repair_epochs;
