@@ -309,7 +309,7 @@ fn nonsense_on_the_socket_ends_that_connection_only() {
         b"GET / HTTP/1.1\r\nHost: nobody-in-particular\r\n\r\n"
     ));
     assert!(!stranger(&directory, b""));
-    let mut hello = b"bulla-home\x03\x00test".to_vec();
+    let mut hello = b"bulla-home\x04\x00test".to_vec();
     hello.resize(44, 0);
     for frame in [
         &b"\xff\xff\xff\xff"[..],
@@ -336,7 +336,7 @@ fn another_version_is_named_with_a_hint() {
     });
     let other = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut hello = b"bulla-home\x04\x009.8.7".to_vec();
+        let mut hello = b"bulla-home\x05\x009.8.7".to_vec();
         hello.resize(44, 0);
         stream.write_all(&hello).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
