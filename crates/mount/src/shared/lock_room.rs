@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use share::locks::{Denied, Granted, Key, Known, Locks, Row};
+use rustix::time::{ClockId, clock_gettime};
+use share::locks::{Denied, Granted, Key, Known, LAPSES, Locks, Row};
 use share::writeback::lock;
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use trust_shared::hold::Family;
 use trust_shared::principal::FileId;
 
@@ -28,6 +30,8 @@ pub struct LockRoom {
     pub before: Option<HeldBefore>,
     /// Places for calls that wait for other devices.
     pub waiting: Semaphore,
+    /// Whether no calls are made any more. Who makes calls watches it.
+    pub ends: watch::Sender<bool>,
 }
 
 /// What changes together.
@@ -37,8 +41,27 @@ pub struct State {
     pub locks: Locks<Waiter, Loss>,
     /// Wakes who makes the calls of a file.
     pub drivers: BTreeMap<Key, Arc<Notify>>,
+    /// When the last call began after which the log said that something is held.
+    pub heard: BTreeMap<Key, Duration>,
     /// Since when which prefix of the log is known.
     pub known: Known,
+}
+
+impl State {
+    /// Doubts what is held of a file if the log has said nothing of it for the time to live of locks.
+    pub fn doubt_silence(&mut self, key: Key) {
+        let heard = self.heard.get(&key);
+        if heard.is_some_and(|heard| since_boot().saturating_sub(*heard) >= LAPSES) {
+            self.locks.doubt(key);
+        }
+    }
+}
+
+/// Time since the machine has started. It goes on while the machine sleeps.
+pub fn since_boot() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 impl LockRoom {
@@ -48,7 +71,14 @@ impl LockRoom {
             state: Mutex::default(),
             before,
             waiting: Semaphore::new(MAX_WAITING),
+            ends: watch::Sender::new(false),
         }
+    }
+
+    /// Returns when nobody makes calls any more. Nobody begins to.
+    pub async fn end(&self) {
+        self.ends.send_replace(true);
+        self.ends.closed().await;
     }
 
     /// What changes together. Nothing else is locked while it is.

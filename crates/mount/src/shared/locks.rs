@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use share::client::{Answered, ClientError, Connection};
 use share::files::{Answer, Call, FileRef, Refused};
 use share::locks::{Ask, Came, Denied, Granted, Key, Locks, Owned, RENEWS, Request, clash};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::sleep_until;
 use trust_shared::hold::{END, Family, Range};
 use trust_shared::principal::FileId;
@@ -17,7 +17,7 @@ use trust_shared::principal::FileId;
 use super::core::{Core, defect, found, is_absent, place_of, used};
 use super::failure::Failure;
 use super::held_before::HeldBefore;
-use super::lock_room::{Told, Waiter};
+use super::lock_room::{Told, Waiter, since_boot};
 use super::loss::Loss;
 use super::spool::Node;
 use crate::fuse::request::{Lock, LockKind, LockRequest};
@@ -90,7 +90,9 @@ impl Core {
         drop(state);
         driver.notify_one();
         if begins {
-            self.runtime.spawn(self.clone().keep_locks(key, driver));
+            let ends = self.locks.ends.subscribe();
+            self.runtime
+                .spawn(self.clone().keep_locks(key, driver, ends));
         }
         outcome
     }
@@ -110,6 +112,7 @@ impl Core {
         }
         let (waiter, told) = oneshot::channel();
         let request = Request { lock, waits };
+        self.locks.state().doubt_silence(key);
         let ticket = self.locking(key, |locks| locks.lock(key, request, waiter));
         let core = self.clone();
         let mut waiting = Waiting {
@@ -330,8 +333,24 @@ impl Core {
         }
     }
 
-    /// Makes the calls of a file, until nothing of it is locked.
-    async fn keep_locks(self: Arc<Self>, key: Key, changed: Arc<Notify>) {
+    /// Makes the calls of a file, until nothing of it is locked or the mount ends.
+    async fn keep_locks(
+        self: Arc<Self>,
+        key: Key,
+        changed: Arc<Notify>,
+        mut ends: watch::Receiver<bool>,
+    ) {
+        let ended = async {
+            let _ = ends.wait_for(|ends| *ends).await;
+        };
+        tokio::select! {
+            biased;
+            () = ended => {}
+            () = self.make_calls(key, &changed) => {}
+        }
+    }
+
+    async fn make_calls(self: &Arc<Self>, key: Key, changed: &Notify) {
         let mut said = Instant::now();
         loop {
             let next = {
@@ -344,6 +363,7 @@ impl Core {
                 let next = state.locks.next(key);
                 if next.is_none() {
                     state.drivers.remove(&key);
+                    state.heard.remove(&key);
                     if let Some(before) = &self.locks.before {
                         before.forget(key);
                     }
@@ -352,8 +372,8 @@ impl Core {
             };
             match next {
                 None => return,
-                Some(None) => rest(&changed, said).await,
-                Some(Some(ask)) => self.ask_for_lock(key, ask, &changed, &mut said).await,
+                Some(None) => rest(changed, said).await,
+                Some(Some(ask)) => self.ask_for_lock(key, ask, changed, &mut said).await,
             }
         }
     }
@@ -366,7 +386,7 @@ impl Core {
         changed: &Notify,
         said: &mut Instant,
     ) {
-        let began = Instant::now();
+        let (began, began_boot) = (Instant::now(), since_boot());
         let wants_to_wait = matches!(ask, Ask::Hold { waits: true, .. });
         // Others' calls need places, too.
         let place = match wants_to_wait {
@@ -396,6 +416,7 @@ impl Core {
         };
         if matches!(came, Came::Held(_)) {
             *said = began;
+            self.locks.state().heard.insert(key, began_boot);
         }
         self.locking(key, |locks| ((), locks.came(key, came)));
         if failed {
@@ -477,7 +498,12 @@ impl Core {
 
     /// The mount ends: gives up all that is held, so that other devices need not wait.
     pub async fn give_up_locks(&self) {
-        let held = self.locks.state().locks.held();
+        // A call on its way would take a lock again after it is given up.
+        self.locks.end().await;
+        // Who still waits for a lock is told that there is none.
+        let locks = std::mem::take(&mut self.locks.state().locks);
+        let held = locks.held();
+        drop(locks);
         let until = Instant::now() + GIVES_UP;
         let releasing = held.into_iter().map(|(file, family)| {
             let file = FileRef::File(file);

@@ -11,6 +11,9 @@ use super::table::Owned;
 /// A file, and one of the families of locks, which do not meet.
 pub type Key = (FileId, Family);
 
+/// Most files with locks, each family by itself. A program that wants a lock of one more gets ENOLCK.
+pub const MAX_FILES: usize = 4096;
+
 /// Most owners that a chain of waiting programs is followed over, as on Linux.
 const MAX_CHAIN: usize = 10;
 
@@ -57,6 +60,9 @@ impl<W, L: Clone> Locks<W, L> {
         let ticket = self.next_ticket;
         if request.waits && self.is_deadlock(key, &request.lock) {
             return (ticket, vec![(waiter, Err(Denied::Deadlock))]);
+        }
+        if self.files.len() >= MAX_FILES && !self.files.contains_key(&key) {
+            return (ticket, vec![(waiter, Err(Denied::TooMany))]);
         }
         let file = self.file(key);
         (ticket, file.lock(ticket, request, waiter))
@@ -233,6 +239,10 @@ impl<W, L: Clone> Locks<W, L> {
         let Some(file) = self.files.get_mut(&key) else {
             return false;
         };
+        if !file.is_driven && file.is_over() {
+            self.files.remove(&key);
+            return false;
+        }
         let begins = !file.is_driven && !file.is_at_rest();
         file.is_driven |= begins;
         begins
@@ -288,6 +298,14 @@ impl<W, L: Clone> Locks<W, L> {
         }
     }
 
+    /// The log has said nothing of a file for [`LAPSES`](super::LAPSES): what is held is renewed before a program gets some
+    /// of it.
+    pub fn doubt(&mut self, key: Key) {
+        if let Some(file) = self.files.get_mut(&key) {
+            file.doubt();
+        }
+    }
+
     /// All that wait for other devices are tried again, but for the first one.
     pub fn try_others(&mut self, key: Key) {
         if let Some(file) = self.files.get_mut(&key) {
@@ -295,9 +313,9 @@ impl<W, L: Clone> Locks<W, L> {
         }
     }
 
-    /// The files of which the device holds something.
+    /// The files of which the device may hold something.
     pub fn held(&self) -> Vec<Key> {
-        let held = self.files.iter().filter(|(_, file)| file.since().is_some());
+        let held = self.files.iter().filter(|(_, file)| file.may_hold());
         held.map(|(key, _)| *key).collect()
     }
 

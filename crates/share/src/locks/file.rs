@@ -7,6 +7,9 @@ use trust_shared::hold::{Family, MAX_RANGES, Range, Ranges};
 
 use super::table::{Owned, Table, covers};
 
+/// So many locks are given out of what the device holds before other devices have their turn.
+pub(super) const MAX_HANDED: u32 = 16;
+
 /// What a program asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -30,7 +33,7 @@ pub struct Granted {
 pub enum Denied<L> {
     /// Another program or device has it, and this one does not wait: EAGAIN.
     Locked,
-    /// More ranges than a device can hold: ENOLCK.
+    /// More ranges or files than a device can hold: ENOLCK.
     TooMany,
     /// Programs of this device would wait for each other for ever: EDEADLK.
     Deadlock,
@@ -104,6 +107,10 @@ pub(super) struct FileLocks<W> {
     is_shown: bool,
     /// Locks stay on this machine.
     is_local: bool,
+    /// The log has said nothing for so long that another device may have taken over.
+    is_doubted: bool,
+    /// Locks that were given out of what the device holds, since others had their turn.
+    handed: u32,
     /// Locks that were lost, until their owners give them up.
     lost: Table,
     /// Somebody makes the calls of this file.
@@ -123,6 +130,8 @@ impl<W> FileLocks<W> {
             shows: 0,
             is_shown: true,
             is_local: false,
+            is_doubted: false,
+            handed: 0,
             lost: Table::default(),
             is_driven: false,
         }
@@ -140,8 +149,12 @@ impl<W> FileLocks<W> {
 
     /// Whether nothing is to be done for it.
     pub(super) fn is_at_rest(&self) -> bool {
-        let holds = self.held.is_some() || self.is_unknown || self.asking.is_some();
-        self.table.is_empty() && self.queue.is_empty() && !holds
+        self.table.is_empty() && self.queue.is_empty() && !self.may_hold()
+    }
+
+    /// Whether the device may hold something of the file, or soon.
+    pub(super) fn may_hold(&self) -> bool {
+        self.held.is_some() || self.is_unknown || self.asking.is_some()
     }
 
     /// Position since which the device has held something of the file, if it does.
@@ -253,6 +266,12 @@ impl<W> FileLocks<W> {
         self.renews = self.held.is_some();
     }
 
+    /// Nothing is given out of what the device holds before the log has said so again.
+    pub(super) fn doubt(&mut self) {
+        self.renew();
+        self.is_doubted = self.held.is_some();
+    }
+
     /// Requests behind the first one that waits for another device are tried again.
     pub(super) fn try_others(&mut self) {
         let mut waits = self.queue.iter_mut().filter(|waits| waits.was_refused);
@@ -276,7 +295,8 @@ impl<W> FileLocks<W> {
             let is_full = self.table.is_full() || self.lost.is_full();
             if is_full || (!self.is_local && target.len() > MAX_RANGES) {
                 answers.push((waits.waiter, Err(Denied::TooMany)));
-            } else if self.is_local || covers(self.held(), &target) {
+            } else if self.is_local || self.gives(&target) {
+                self.handed = self.handed.saturating_add(1);
                 let had = self.table.of(lock.owner, &lock.range);
                 self.table.set(lock);
                 let shows = (!self.is_local && !self.is_shown).then_some(self.shows);
@@ -286,6 +306,11 @@ impl<W> FileLocks<W> {
             }
         }
         answers
+    }
+
+    /// Whether programs get these ranges without a call.
+    fn gives(&self, target: &[Range]) -> bool {
+        !self.is_doubted && self.handed < MAX_HANDED && covers(self.held(), target)
     }
 
     /// What all programs would have together with one more lock. Its owner keeps what it has until it is answered.
@@ -318,6 +343,10 @@ impl<W> FileLocks<W> {
             return holds.then_some(Ask::Release);
         }
         if self.renews {
+            return Some(exactly());
+        }
+        let is_others_turn = self.handed >= MAX_HANDED && self.held.is_some();
+        if is_others_turn && self.held() != wanted {
             return Some(exactly());
         }
         if let Some(ask) = self.ask(false) {
@@ -357,6 +386,7 @@ impl<W> FileLocks<W> {
         {
             held.ranges = wanted;
             self.is_unknown = true;
+            self.handed = 0;
         }
         self.asking = Some(ask);
     }
@@ -381,6 +411,10 @@ impl<W> FileLocks<W> {
             Ask::Hold { ticket, .. } => *ticket,
             Ask::Release => None,
         };
+        // A renewal is no turn of others.
+        if ticket.is_some() {
+            self.handed = 0;
+        }
         let mut answers = Vec::new();
         match (came, asked) {
             (Came::Held(since), Ask::Hold { ranges, .. }) => self.holds(ranges, since),
@@ -434,7 +468,7 @@ impl<W> FileLocks<W> {
             self.is_shown = false;
         }
         self.held = Some(Held { ranges, since });
-        (self.is_unknown, self.renews) = (false, false);
+        (self.is_unknown, self.renews, self.is_doubted) = (false, false, false);
     }
 
     /// Another device has taken over what this one held: its programs have no locks any more.

@@ -1,9 +1,11 @@
-//! Locks that are lost: who is told, and what is not lost with them.
+//! Locks that are lost or given up: who is told, and what is not lost with them.
 
 use trust_shared::hold::{END, Family, Range};
 
+use super::device::MAX_FILES;
+use super::file::MAX_HANDED;
 use super::tests::{All, begun, owned, range, writes};
-use super::{Ask, Came, Key, Owned, Request};
+use super::{Ask, Came, Denied, Key, Owned, Request};
 
 /// A program has a lock through an open file.
 fn has(locks: &mut All, key: Key, (owner, handle): (u64, u64), range: Range) {
@@ -129,4 +131,82 @@ fn program_that_does_not_take_a_lock_has_what_it_had_before() {
     assert!(matches!(locks.next(key), Some(Some(Ask::Hold { .. }))));
     locks.give_back(key, (1, &lock.range), &[owned(1, range(0, 10, true))]);
     assert!(locks.is_lost(key.0, 1));
+}
+
+#[test]
+fn files_are_forgotten_with_their_last_lock_and_are_not_more_than_the_most() {
+    let (mut locks, key) = begun(Family::Fcntl);
+    has(&mut locks, key, (1, 1), range(0, 10, true));
+    is_robbed(&mut locks, key);
+    assert_eq!(locks.next(key), None);
+    assert_eq!(locks.rows().len(), 1);
+    locks.flushed(key.0, 1);
+    assert!(!locks.is_to_be_driven(key));
+    assert_eq!(locks.rows(), []);
+    let lock = owned(1, range(0, 10, true));
+    let request = Request { lock, waits: false };
+    let of = |counter| {
+        let (mut file, family) = key;
+        file.number.counter = counter;
+        (file, family)
+    };
+    for counter in 0..MAX_FILES as u64 {
+        assert_eq!(locks.lock(of(counter), request, counter).1, []);
+    }
+    let denied = Err(Denied::TooMany);
+    let one_more = of(MAX_FILES as u64);
+    assert_eq!(locks.lock(one_more, request, 1).1, [(1, denied)]);
+    assert_eq!(locks.lock(of(0), request, 2).1, []);
+}
+
+#[test]
+fn device_that_has_heard_nothing_for_long_gives_nothing_before_it_has_renewed() {
+    for since in [7, 9] {
+        let (mut locks, key) = begun(Family::Fcntl);
+        has(&mut locks, key, (1, 1), range(0, 10, false));
+        locks.doubt(key);
+        let lock = owned(2, range(0, 10, false));
+        assert_eq!(locks.lock(key, Request { lock, waits: false }, 2).1, []);
+        assert!(matches!(
+            locks.next(key),
+            Some(Some(Ask::Hold { ticket: None, .. }))
+        ));
+        let answers = locks.came(key, Came::Held(since));
+        assert!(matches!(&answers[..], [(2, Ok(_))]), "{answers:?}");
+        assert_eq!(locks.is_lost(key.0, 1), since == 9);
+    }
+}
+
+#[test]
+fn programs_that_give_a_lock_to_each_other_leave_other_devices_a_turn() {
+    let whole = range(0, END, true);
+    let (mut locks, key) = begun(Family::Flock);
+    has(&mut locks, key, (1, 1), whole);
+    let mut turns = 0;
+    while turns < 100 {
+        let (owner, next) = (1 + turns % 2, 2 - turns % 2);
+        let lock = owned(next, whole);
+        let request = Request { lock, waits: true };
+        assert_eq!(locks.lock(key, request, next).1, []);
+        // A renewal gives nothing up.
+        locks.renew(key);
+        locks.next(key);
+        locks.came(key, Came::Held(7));
+        if locks.unlock(key, owner, &whole).is_empty() {
+            break;
+        }
+        turns += 1;
+    }
+    assert_eq!(turns, u64::from(MAX_HANDED) - 1);
+    assert_eq!(locks.next(key), Some(Some(Ask::Release)));
+    locks.came(key, Came::Nothing);
+    // Now it is asked for as by any device.
+    assert!(matches!(
+        locks.next(key),
+        Some(Some(Ask::Hold {
+            ticket: Some(_),
+            ..
+        }))
+    ));
+    assert_eq!(locks.came(key, Came::Held(8)).len(), 1);
 }
