@@ -10,6 +10,9 @@ use super::super::pace::Watch;
 use super::volume::{BEFORE, QUARTER, options, written};
 use super::world::World;
 
+/// More than all parts of all rests.
+const MOST: usize = 100_000;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Did {
     Rested(Duration),
@@ -41,7 +44,10 @@ impl Watch for Counting {
     }
 
     fn rest(&self, how_long: Duration) -> bool {
-        self.did.borrow_mut().push(Did::Rested(how_long));
+        let mut did = self.did.borrow_mut();
+        assert!(did.len() < MOST, "it rests for ever");
+        did.push(Did::Rested(how_long));
+        drop(did);
         self.pass(how_long);
         true
     }
