@@ -1,7 +1,7 @@
 //! Figure 30 (SUNDR Fig. 9): 1,000 files of 1 KB made, read, read again, removed, by one program in one directory.
 //!
-//! Server and client are on this machine, and once at the ends of a path of 10 ms (`network`). What is durable when a call
-//! returns differs: with bulla a file is in the log and on the server's disk when `close` returns, and a name when `open` or
+//! Server and client are on this machine; for the distant rows a path of 10 ms is between them (`network`). They differ in
+//! what is durable when a call returns: with bulla a file is in the log and on the server's disk when `close` returns, and a name when `open` or
 //! `unlink` returns. JuiceFS has the name in its database and the content in its directory then. sshfs and ext4 promise
 //! nothing before `fsync`. *Read* is the first time after they were made, *again* the second.
 

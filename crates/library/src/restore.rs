@@ -1,5 +1,5 @@
 //! Brings back what a shared volume had after an earlier entry of its log: each file gets its old content and attributes
-//! as a new version, and the log keeps both. What is there and was not there then stays.
+//! as a new version, and the log keeps both. Files that came later stay.
 //!
 //! No content travels: the old blocks are named again. The server is asked to keep them first ([`touch`]); a file
 //! of which it has collected a block is left as it is. Directories that files go into are known by their numbers, so a member

@@ -65,7 +65,7 @@ fn copies_are_listed_with_their_files_and_settled_in_three_ways() {
     );
     assert!(!told.out.contains("list"), "{}", told.out);
 
-    // What is no copy is refused, and nothing changes.
+    // A path that is no copy is refused, and nothing changes.
     let take = |which: &str, paths: &[&str]| {
         ada.run(&[&["share", "conflicts", "notes", "--take", which], paths].concat())
     };

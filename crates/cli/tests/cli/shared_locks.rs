@@ -154,7 +154,7 @@ fn locks_of_two_devices_meet_as_those_of_one_machine() {
     let found = p.does("get(fd, R, 3, 3)");
     assert_eq!(found, "(1, 0, 0, 10, 0)");
     assert_eq!(p.does("get(fd, W, 20, 5)").split(", ").next(), Some("(2"));
-    // What is given up in the middle is free for others.
+    // A range that is given up in the middle is free for others.
     assert_eq!(q.does("lk(fd, U, 4, 2)"), NONE);
     assert_eq!(p.does("lk(fd, W, 4, 2, True)"), NONE);
     assert_eq!(r.does("lk(fd, W, 5, 1)"), EAGAIN);
@@ -197,7 +197,7 @@ fn who_waits_for_another_device_gets_the_lock_or_is_interrupted() {
         assert!(begin.elapsed() < Duration::from_secs(10));
         assert_eq!(p.does(give), NONE);
         assert_eq!(p.does(take), NONE);
-        // Who waits comes when the holder gives up.
+        // A program that waits gets the lock when the holder gives it up.
         q.tell(wait);
         std::thread::sleep(Duration::from_millis(700));
         assert_eq!(p.does(give), NONE);

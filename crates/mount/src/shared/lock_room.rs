@@ -30,7 +30,7 @@ pub struct LockRoom {
     pub before: Option<HeldBefore>,
     /// Places for calls that wait for other devices.
     pub waiting: Semaphore,
-    /// Whether no calls are made any more. Who makes calls watches it.
+    /// True: no more calls are made. The tasks that make calls watch it.
     pub ends: watch::Sender<bool>,
 }
 
@@ -75,7 +75,7 @@ impl LockRoom {
         }
     }
 
-    /// Returns when nobody makes calls any more. Nobody begins to.
+    /// Stops all tasks that make calls, and waits until they have ended.
     pub async fn end(&self) {
         self.ends.send_replace(true);
         self.ends.closed().await;
@@ -106,7 +106,7 @@ impl LockRoom {
         self.state().locks.is_under_older(file)
     }
 
-    /// What is locked.
+    /// All locks, for reports.
     pub fn rows(&self) -> Vec<Row> {
         self.state().locks.rows()
     }

@@ -128,7 +128,7 @@ async fn show(
     Ok(true)
 }
 
-/// Settles the copies that are named. What is none is refused before the first change.
+/// Settles the copies that are named. A path that is no copy is refused before the first change.
 async fn settle(shared: &SharedVolume, args: &ShareConflicts, take: Take) -> Outcome<u64> {
     let tree = Tree::shared(shared, None);
     let mut all = Vec::new();
